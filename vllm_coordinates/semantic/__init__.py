@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The vocabulary of semantic patches: places named by syntax, changes in verbs."""
+
+from .edits import (
+    Edit,
+    FileEdit,
+    MisplacedEdit,
+    add_argument,
+    add_element,
+    add_field,
+    add_import,
+    add_method,
+    add_parameter,
+    append_to,
+    insert_after,
+    insert_before,
+    prepend_to,
+    replace,
+    replace_body,
+)
+from .twin import Twin, threads, twin
+
+__all__ = [
+    "Edit",
+    "FileEdit",
+    "MisplacedEdit",
+    "Twin",
+    "add_argument",
+    "add_element",
+    "add_field",
+    "add_import",
+    "add_method",
+    "add_parameter",
+    "append_to",
+    "insert_after",
+    "insert_before",
+    "prepend_to",
+    "replace",
+    "replace_body",
+    "threads",
+    "twin",
+]

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Thread a new name wherever upstream threads an old one.
+
+A value that upstream passes from a request to the engine goes through dozens of
+signatures and calls. `twin("session_id", "continuation_id")` gives each of them
+the new name beside the old: parameters, arguments, assignments. `threads` reads
+the same places with another parser, so that what the twin missed is noticed.
+"""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+
+from ast_grep_py import SgNode
+
+from .edits import (
+    Edit,
+    MisplacedEdit,
+    append_to_list,
+    gap_before,
+    keyword_name,
+    parameter_name,
+)
+from .source import Insertion, Source, end, indent, statement_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twin(Edit):
+    """The threading of one name beside another through a whole tree.
+
+    Attributes:
+        old: The name that upstream threads.
+        new: The name that goes with it.
+        within: Globs of the paths to look in.
+        outside: Globs of paths where `old` means something else.
+        places: How many places there must be in all.
+    """
+
+    old: str
+    new: str
+    within: tuple[str, ...]
+    outside: tuple[str, ...]
+    places: int
+    since: str = ""
+
+    def rewrite(self, files: MutableMapping[str, str]) -> None:
+        found = 0
+        changed: dict[str, str] = {}
+        for path in self.paths(files):
+            sites = list(self.sites(files[path]))
+            found += len(sites)
+            changed[path] = self._splice(files[path], sites)
+        if found != self.places:
+            anchor = f"a place that threads {self.old}"
+            raise MisplacedEdit(", ".join(self.within), anchor, self.places, found)
+        files.update(changed)
+        for path in changed:
+            missed = threads(files[path], self.old) - threads(files[path], self.new)
+            if missed:
+                raise MisplacedEdit(path, f"{self.new} beside {self.old}", 1, 0)
+
+    def paths(self, files: MutableMapping[str, str]) -> list[str]:
+        """The paths that the twin looks in, in order."""
+        return sorted(
+            path
+            for path in files
+            if any(fnmatch(path, glob) for glob in self.within)
+            and not any(fnmatch(path, glob) for glob in self.outside)
+            and self.old in files[path]
+        )
+
+    def apply(self, text: str) -> str:
+        """One file's text with the new name threaded."""
+        return self._splice(text, list(self.sites(text)))
+
+    def sites(self, text: str) -> Iterator[SgNode]:
+        """The nodes that thread the old name: parameters, arguments, assignments."""
+        root = Source(text).root
+        for kind in ("typed_default_parameter", "default_parameter", "typed_parameter"):
+            for node in root.find_all(kind=kind):
+                if parameter_name(node) == self.old:
+                    yield node
+        for node in root.find_all(kind="keyword_argument"):
+            if keyword_name(node) == self.old:
+                yield node
+        for node in root.find_all(kind="identifier"):
+            parent = node.parent()
+            if node.text() == self.old and parent and parent.kind() == "argument_list":
+                yield node
+        for node in root.find_all(kind="assignment"):
+            target = node.field("left")
+            names = (self.old, f"self.{self.old}")
+            if target and target.text() in names and node.field("type") is None:
+                yield node
+
+    def _splice(self, text: str, sites: list[SgNode]) -> str:
+        source = Source(text)
+        changes = (self._change(source, node) for node in sites)
+        return source.splice(c for c in changes if c is not None)
+
+    def _change(self, source: Source, node: SgNode) -> Insertion | None:
+        parent = node.parent()
+        assert parent is not None
+        twin = self.rename(node.text())
+        if node.kind() == "assignment":
+            statement = statement_of(node)
+            text = "\n" + indent(twin, source.line_indent(statement))
+            at = source.line_end(statement)
+            return None if source.text.startswith(text, at) else Insertion(at, at, text)
+        if node.kind() == "identifier":
+            twin = f"{twin}={twin}"
+        if any(
+            self.new in (keyword_name(c), parameter_name(c)) for c in parent.children()
+        ):
+            return None
+        if node.kind() == "keyword_argument":
+            gap = "\n" + source.line_indent(node) if source.starts_line(node) else " "
+            return Insertion(end(node), end(node), f",{gap}{twin}")
+        # Last in a signature and by keyword in a call: nothing positional shifts.
+        return append_to_list(source, parent, twin)
+
+    def rename(self, text: str) -> str:
+        """`text` with the old name, also as a part of names, become the new."""
+        return re.sub(re.escape(self.old), self.new, text)
+
+
+def twin(
+    old: str,
+    new: str,
+    *,
+    within: tuple[str, ...],
+    outside: tuple[str, ...] = (),
+    places: int,
+) -> Twin:
+    """Thread `new` wherever the tree threads `old`."""
+    return Twin(old=old, new=new, within=within, outside=outside, places=places)
+
+
+def threads(text: str, name: str) -> Counter[str]:
+    """The places of a file that pass or take a name, found with Python's own parser.
+
+    Args:
+        text: The file's text.
+        name: The name to look for.
+
+    Returns:
+        How often each function or call does, by `kind:owner`: `takes:` for a
+        parameter of a function, `passes:` for an argument of a call in it.
+    """
+    found: Counter[str] = Counter()
+
+    def visit(node: ast.AST, owner: str) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            owner = f"{owner}.{node.name}" if owner else node.name
+        if isinstance(node, ast.arguments):
+            taken = [*node.posonlyargs, *node.args, *node.kwonlyargs]
+            found[f"takes:{owner}"] += sum(arg.arg == name for arg in taken)
+        if isinstance(node, ast.Call):
+            by_name = any(keyword.arg == name for keyword in node.keywords)
+            by_place = any(isinstance(a, ast.Name) and a.id == name for a in node.args)
+            found[f"passes:{owner}"] += by_name or by_place
+        for child in ast.iter_child_nodes(node):
+            visit(child, owner)
+
+    visit(ast.parse(text), "")
+    return +found
