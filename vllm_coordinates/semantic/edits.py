@@ -337,16 +337,16 @@ def append_to_list(source: Source, bracketed: SgNode, text: str) -> Insertion | 
     ahead = [c for c in items if c.kind() == "dictionary_splat_pattern"]
     if ahead:
         at = start(ahead[0])
-        gap = (
-            "\n" + source.line_indent(ahead[0]) if source.starts_line(ahead[0]) else " "
-        )
-        return Insertion(at, at, f"{text},{gap}")
+        return Insertion(at, at, f"{text},{gap_before(source, ahead[0])}")
     if not items:
         return Insertion(end(children[0]), end(children[0]), text)
-    last = items[-1]
-    at = end(last)
-    gap = "\n" + source.line_indent(last) if source.starts_line(last) else " "
-    return Insertion(at, at, f",{gap}{text}")
+    at = end(items[-1])
+    return Insertion(at, at, f",{gap_before(source, items[-1])}{text}")
+
+
+def gap_before(source: Source, item: SgNode) -> str:
+    """What separates `item` from the one before it: a line of its own, or a space."""
+    return "\n" + source.line_indent(item) if source.starts_line(item) else " "
 
 
 def keyword_name(node: SgNode) -> str | None:
@@ -369,9 +369,7 @@ def _import(source: Source, module: SgNode, text: str) -> Insertion | None:
     top = statements(module)
     if any(statement.text() == text for statement in top):
         return None
-    plain = [
-        s for s in top if s.kind() in {"import_statement", "import_from_statement"}
-    ]
+    plain = [s for s in top if s.kind() in _IMPORTS]
     neighbour = plain[-1] if plain else docstring_of(module)
     if neighbour is None:
         return Insertion(0, 0, text + "\n")

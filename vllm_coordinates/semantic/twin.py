@@ -8,7 +8,6 @@ the same places with another parser, so that what the twin missed is noticed.
 """
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
@@ -112,19 +111,18 @@ class Twin(Edit):
             return None if source.text.startswith(text, at) else Insertion(at, at, text)
         if node.kind() == "identifier":
             twin = f"{twin}={twin}"
-        if any(
-            self.new in (keyword_name(c), parameter_name(c)) for c in parent.children()
-        ):
+        beside = parent.children()
+        if any(self.new in (keyword_name(c), parameter_name(c)) for c in beside):
             return None
         if node.kind() == "keyword_argument":
-            gap = "\n" + source.line_indent(node) if source.starts_line(node) else " "
+            gap = gap_before(source, node)
             return Insertion(end(node), end(node), f",{gap}{twin}")
         # Last in a signature and by keyword in a call: nothing positional shifts.
         return append_to_list(source, parent, twin)
 
     def rename(self, text: str) -> str:
         """`text` with the old name, also as a part of names, become the new."""
-        return re.sub(re.escape(self.old), self.new, text)
+        return text.replace(self.old, self.new)
 
 
 def twin(
