@@ -8,9 +8,11 @@ comma. What is already there is left alone, so an edit applied twice changes
 nothing.
 """
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from ast_grep_py import SgNode
 
@@ -52,6 +54,19 @@ class MisplacedEdit(Exception):
         self.found = found
 
 
+class Tree(Protocol):
+    """The sources that a patch rewrites; paths are like `"vllm/v1/request.py"`."""
+
+    def paths(self, glob: str) -> Iterable[str]:
+        """The files that match a glob, in order."""
+
+    def read(self, path: str) -> str | None:
+        """A file's text as rewritten so far; None where there is no such file."""
+
+    def write(self, path: str, text: str) -> None:
+        """Give a file another text."""
+
+
 @dataclass(frozen=True)
 class Site:
     """One place of an edit: the span that identifies it, and what to do there.
@@ -75,11 +90,8 @@ class Edit(ABC):
     since: str
 
     @abstractmethod
-    def rewrite(self, files: MutableMapping[str, str]) -> None:
+    def rewrite(self, tree: Tree) -> None:
         """Make the change.
-
-        Args:
-            files: Path in vLLM's tree -> the file's text.
 
         Raises:
             MisplacedEdit: The tree has not the places that the edit states.
@@ -129,10 +141,11 @@ class FileEdit(Edit):
             raise MisplacedEdit(self.file, self.where(), self.places, len(sites))
         return Source(text).splice(s.change for s in sites if s.change is not None)
 
-    def rewrite(self, files: MutableMapping[str, str]) -> None:
-        if self.file not in files:
+    def rewrite(self, tree: Tree) -> None:
+        text = tree.read(self.file)
+        if text is None:
             raise MisplacedEdit(self.file, "the file", 1, 0)
-        files[self.file] = self.apply(files[self.file])
+        tree.write(self.file, self.apply(text))
 
     def _in_scope(self) -> str:
         return f" in {self.scope}" if self.scope else ""
@@ -182,9 +195,11 @@ class _InsertBefore(_AtAnchor):
 
 class _Replace(_AtAnchor):
     def sites_in(self, source: Source, scope: SgNode) -> list[Site]:
+        # White space aside: a replacement takes the indentation of its place.
+        done_already = re.compile(r"\s+".join(map(re.escape, self.text.split())))
         done = [
-            Site((start(node), end(node)), None)
-            for node in scope.find_all(pattern=self.text)
+            Site(found.span(), None)
+            for found in done_already.finditer(source.text, start(scope), end(scope))
         ]
         inside = [site.anchor for site in done]
         todo = [
@@ -212,9 +227,11 @@ class _AddArgument(_AtAnchor):
 
 class _AddElement(_AtAnchor):
     def change(self, source: Source, node: SgNode) -> Insertion | None:
-        if any(child.text() == self.text for child in node.children()):
+        into = node.get_match("INTO")
+        assert into is not None, f"{self.anchor} has no $INTO"
+        if any(child.text() == self.text for child in into.children()):
             return None
-        return append_to_list(source, node, self.text)
+        return append_to_list(source, into, self.text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,14 +289,14 @@ def add_argument(
 def add_element(
     file: str, scope: str, anchor: str, text: str, *, places: int = 1, since: str = ""
 ) -> FileEdit:
-    """Give the tuples, lists or sets that match `anchor` one more element."""
+    """Give the tuple, list or set that `$INTO` of `anchor` stands for one more."""
     return _AddElement(
         file=file, scope=scope, anchor=anchor, text=text, places=places, since=since
     )
 
 
 def add_import(file: str, text: str, *, since: str = "") -> FileEdit:
-    """Import at the top of a module: after its last plain import statement."""
+    """Import at the top of a module, among the imports of the same package."""
     return _InDefinition(file=file, text=text, change=_import, since=since)
 
 
@@ -366,15 +383,27 @@ def parameter_name(node: SgNode) -> str | None:
 
 
 def _import(source: Source, module: SgNode, text: str) -> Insertion | None:
-    top = statements(module)
+    top = [s for s in statements(module) if s.kind() in _IMPORTS]
     if any(statement.text() == text for statement in top):
         return None
-    plain = [s for s in top if s.kind() in _IMPORTS]
-    neighbour = plain[-1] if plain else docstring_of(module)
-    if neighbour is None:
-        return Insertion(0, 0, text + "\n")
-    at = source.line_end(neighbour)
+    name = _imported(Source(text).root.child(0))
+    package = name.partition(".")[0]
+    kin = [s for s in top if _imported(s).partition(".")[0] == package] or top
+    ahead = [s for s in kin if _imported(s) <= name]
+    if not kin:
+        return _first(source, module, text)
+    if not ahead:
+        return Insertion(start(kin[0]), start(kin[0]), text + "\n")
+    at = source.line_end(ahead[-1])
     return Insertion(at, at, "\n" + text)
+
+
+def _imported(statement: SgNode | None) -> str:
+    """The module that an import statement names, for the order of imports."""
+    name = (
+        statement.field("module_name") or statement.field("name") if statement else None
+    )
+    return "" if name is None else name.text()
 
 
 def _field_(source: Source, cls: SgNode, text: str) -> Insertion | None:
@@ -384,12 +413,14 @@ def _field_(source: Source, cls: SgNode, text: str) -> Insertion | None:
     members = statements(body)
     fields = [i for i, member in enumerate(members) if is_annotated(member)]
     at = fields[-1] if fields else 0
+    gap = "\n"
     # A string right after a field is its documentation.
     if fields and at + 1 < len(members) and is_string(members[at + 1]):
         at += 1
+        gap = "\n\n"
     prefix = source.line_indent(members[at])
     place = source.line_end(members[at])
-    return Insertion(place, place, "\n" + indent(text, prefix))
+    return Insertion(place, place, gap + indent(text, prefix))
 
 
 def _declares(body: SgNode, text: str) -> bool:

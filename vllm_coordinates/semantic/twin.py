@@ -9,7 +9,7 @@ the same places with another parser, so that what the twin missed is noticed.
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 
@@ -18,6 +18,7 @@ from ast_grep_py import SgNode
 from .edits import (
     Edit,
     MisplacedEdit,
+    Tree,
     append_to_list,
     gap_before,
     keyword_name,
@@ -45,31 +46,30 @@ class Twin(Edit):
     places: int
     since: str = ""
 
-    def rewrite(self, files: MutableMapping[str, str]) -> None:
+    def rewrite(self, tree: Tree) -> None:
         found = 0
         changed: dict[str, str] = {}
-        for path in self.paths(files):
-            sites = list(self.sites(files[path]))
+        for path, text in self.files(tree):
+            sites = list(self.sites(text))
             found += len(sites)
-            changed[path] = self._splice(files[path], sites)
+            changed[path] = self._splice(text, sites)
         if found != self.places:
+            where = ", ".join(self.within)
             anchor = f"a place that threads {self.old}"
-            raise MisplacedEdit(", ".join(self.within), anchor, self.places, found)
-        files.update(changed)
-        for path in changed:
-            missed = threads(files[path], self.old) - threads(files[path], self.new)
+            raise MisplacedEdit(where, anchor, self.places, found)
+        for path, text in changed.items():
+            missed = threads(text, self.old) - threads(text, self.new)
             if missed:
-                raise MisplacedEdit(path, f"{self.new} beside {self.old}", 1, 0)
+                anchor = f"{self.new} beside {self.old} ({', '.join(missed)})"
+                raise MisplacedEdit(path, anchor, missed.total(), 0)
+            tree.write(path, text)
 
-    def paths(self, files: MutableMapping[str, str]) -> list[str]:
-        """The paths that the twin looks in, in order."""
-        return sorted(
-            path
-            for path in files
-            if any(fnmatch(path, glob) for glob in self.within)
-            and not any(fnmatch(path, glob) for glob in self.outside)
-            and self.old in files[path]
-        )
+    def files(self, tree: Tree) -> Iterator[tuple[str, str]]:
+        """The paths and texts of the files that may thread the old name."""
+        for path in (path for glob in self.within for path in tree.paths(glob)):
+            text = tree.read(path) or ""
+            if self.old in text and not any(fnmatch(path, g) for g in self.outside):
+                yield path, text
 
     def apply(self, text: str) -> str:
         """One file's text with the new name threaded."""

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resolve and check both labels where an HTTP request comes in.
+
+Why: a label is opaque but has a shape, and a request whose label cannot be carried
+    is refused with a 400 that names the field (the contract's shape rule).
+
+Upstream: session_id is taken from body, header or vllm_xargs as it is; a lone
+    surrogate ends in a 500, and a megabyte is published.
+
+Adds: the fields of the OpenAI protocols, the header X-Continuation-ID, and the
+    hand-over of the resolvers to `vllm.entrypoints.generate.base.coordinates`,
+    which keeps upstream's order: body, header, vllm_xargs.
+
+Drop when: vllm-project/vllm#48501 is in the supported release.
+"""
+
+from vllm_coordinates.semantic import (
+    add_import,
+    add_method,
+    insert_after,
+    replace_body,
+)
+
+SERVING = "vllm/entrypoints/generate/base/serving.py"
+
+FIELD = """
+continuation_id: str | None = Field(
+    default=None,
+    description=(
+        "Position in a chain of turns, named by content: an opaque label that "
+        "the server echoes on the KV-cache events of this request. It takes no "
+        "part in caching or scheduling. 1 to 256 characters."
+    ),
+)
+"""
+
+EDITS = [
+    *(
+        insert_after(
+            f"vllm/entrypoints/openai/{module}/protocol.py",
+            request,
+            "session_id: str | None = Field($$$)",
+            FIELD,
+        )
+        for module, request in (
+            ("chat_completion", "ChatCompletionRequest"),
+            ("completion", "CompletionRequest"),
+            ("responses", "ResponsesRequest"),
+        )
+    ),
+    add_import(
+        SERVING,
+        "from vllm.entrypoints.generate.base.coordinates import (\n"
+        "    label_from_headers,\n"
+        "    resolve_continuation_id,\n"
+        "    resolve_label,\n"
+        ")",
+    ),
+    replace_body(
+        SERVING,
+        "GenerateBaseServing._get_session_id_from_headers",
+        'return label_from_headers("session_id", raw_request)',
+    ),
+    replace_body(
+        SERVING,
+        "GenerateBaseServing._get_session_id",
+        'return resolve_label("session_id", request, raw_request)',
+    ),
+    add_method(
+        SERVING,
+        "GenerateBaseServing",
+        """
+        @staticmethod
+        def _get_continuation_id_from_headers(
+            raw_request: Request | None,
+        ) -> str | None:
+            return label_from_headers("continuation_id", raw_request)
+
+        def _get_continuation_id(
+            self,
+            request: ChatCompletionRequest | CompletionRequest | ResponsesRequest,
+            raw_request: Request | None,
+        ) -> str | None:
+            config = self.engine_client.vllm_config.kv_events_config
+            return resolve_continuation_id(request, raw_request, config)
+        """,
+    ),
+]

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""Where an HTTP request carries its labels: body field, header, then vllm_xargs."""
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+
+from vllm.exceptions import VLLMValidationError
+from vllm.v1.coordinates import (
+    CONTINUATION_ID,
+    SESSION_ID,
+    check_coordinates,
+    check_label,
+    coordinates_enabled,
+)
+
+if TYPE_CHECKING:
+    from vllm.config.kv_events import KVEventsConfig
+
+HEADERS = {SESSION_ID: "X-Session-ID", CONTINUATION_ID: "X-Continuation-ID"}
+
+
+def label_from_headers(name: str, raw_request: Request | None) -> str | None:
+    """The label that a request's header carries.
+
+    A header's bytes are read as ISO-8859-1, as HTTP has it and as the server reads
+    every other; a label in another alphabet goes in the body.
+
+    Args:
+        name: `"session_id"` or `"continuation_id"`.
+        raw_request: The HTTP request; None for one that has no headers.
+
+    Returns:
+        None where the header is absent or empty.
+
+    Raises:
+        VLLMValidationError: The value is not a label, or the header comes several
+            times with different values: the one who set the first need not be the
+            one who is trusted.
+    """
+    if raw_request is None:
+        return None
+    header = HEADERS[name]
+    values = {value for value in raw_request.headers.getlist(header) if value}
+    if len(values) > 1:
+        raise VLLMValidationError(
+            f"{name} must be given once, but the header {header} came with "
+            f"{len(values)} different values.",
+            parameter=name,
+        )
+    label = next(iter(values), None)
+    check_label(name, label)
+    return label
+
+
+def resolve_label(name: str, request: Any, raw_request: Request | None) -> str | None:
+    """A request's label: of its body field, else its header, else its vllm_xargs.
+
+    An empty value counts as absent.
+
+    Args:
+        name: `"session_id"` or `"continuation_id"`.
+        request: The parsed body, with a field of that name and `vllm_xargs`.
+        raw_request: The HTTP request; None for one that has no headers.
+
+    Raises:
+        VLLMValidationError: The value found first is not a label.
+    """
+    label = (
+        getattr(request, name, None)
+        or label_from_headers(name, raw_request)
+        or (request.vllm_xargs or {}).get(name)
+        or None
+    )
+    check_label(name, label)
+    return label
+
+
+def resolve_continuation_id(
+    request: Any, raw_request: Request | None, config: "KVEventsConfig | None"
+) -> str | None:
+    """A request's continuation_id, and whether its report mode can be met.
+
+    The mode is checked here too, since a streaming response has begun by the time
+    the engine's frontend sees the request.
+
+    Args:
+        request: The parsed body.
+        raw_request: The HTTP request; None for one that has no headers.
+        config: The server's KV-events configuration.
+
+    Returns:
+        None where there is none, or the server's `"coordinates"` is off.
+
+    Raises:
+        VLLMValidationError: The value found first is not a label, or the report
+            mode is unknown, switched off, or lacks a label.
+    """
+    continuation_id = None
+    if coordinates_enabled(config):
+        continuation_id = resolve_label(CONTINUATION_ID, request, raw_request)
+    session_id = resolve_label(SESSION_ID, request, raw_request)
+    return check_coordinates(session_id, continuation_id, request.vllm_xargs, config)[1]

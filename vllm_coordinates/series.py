@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The series: the numbered semantic patches, and the modules they hook vLLM to."""
+
+import hashlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from .semantic import Edit
+
+_PACKAGE = Path(__file__).parent
+_SECTIONS = {
+    "Why": "why",
+    "Upstream": "upstream",
+    "Adds": "adds",
+    "Drop when": "drop_when",
+}
+_SECTION = re.compile(rf"^({'|'.join(_SECTIONS)}): ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One concern of the series: a module of `patches/`.
+
+    Attributes:
+        number: The position in the series, from the file's name.
+        name: The file's name without number and ending, e.g. `"publisher_epoch"`.
+        title: The first line of the module's docstring.
+        why: Which part of the contract it serves.
+        upstream: What vLLM does without it.
+        adds: What the patch changes.
+        drop_when: What makes the patch unnecessary.
+        edits: The changes, in order.
+    """
+
+    number: int
+    name: str
+    title: str
+    why: str
+    upstream: str
+    adds: str
+    drop_when: str
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True)
+class Series:
+    """All patches in order, and the modules that are copied into vLLM's tree.
+
+    Attributes:
+        patches: The patches, by number.
+        modules: Path in vLLM's tree -> the module's bytes.
+        digest: SHA-256 of everything above, as 64 hex digits; two trees that
+            were patched by the same series carry the same one.
+    """
+
+    patches: tuple[Patch, ...]
+    modules: Mapping[str, bytes]
+    digest: str
+
+
+@cache
+def load_series() -> Series:
+    """The series that this installation carries.
+
+    Raises:
+        ValueError: A patch's docstring lacks one of its four parts.
+    """
+    files = sorted(_home("patches").glob("[0-9]*_*.py"))
+    modules = {
+        f"vllm/{path.relative_to(_home('vllm')).as_posix()}": path.read_bytes()
+        for path in sorted(_home("vllm").rglob("*.py"))
+    }
+    digest = hashlib.sha256()
+    for name, data in [*((f.name, f.read_bytes()) for f in files), *modules.items()]:
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    return Series(tuple(map(_load_patch, files)), modules, digest.hexdigest())
+
+
+def _home(name: str) -> Path:
+    """A data folder: inside the installed package, else beside it in a checkout."""
+    installed = _PACKAGE / "_data" / name
+    return installed if installed.is_dir() else _PACKAGE.parent / name
+
+
+def _load_patch(path: Path) -> Patch:
+    number, _, name = path.stem.partition("_")
+    spec = importlib.util.spec_from_file_location(f"_coordinates_patch_{name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    written = sys.dont_write_bytecode
+    # The series may lie in a folder that is not ours to write to.
+    sys.dont_write_bytecode = True
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = written
+    title, *rest = _SECTION.split(inspect.cleandoc(module.__doc__ or ""))
+    parts = {
+        _SECTIONS[heading]: " ".join(text.split())
+        for heading, text in zip(rest[::2], rest[1::2], strict=True)
+    }
+    missing = [heading for heading, key in _SECTIONS.items() if not parts.get(key)]
+    if missing:
+        raise ValueError(f"{path.name}: the docstring has no part {missing[0]!r}.")
+    return Patch(
+        number=int(number),
+        name=name,
+        title=" ".join(title.split()).rstrip("."),
+        edits=tuple(module.EDITS),
+        **parts,
+    )
