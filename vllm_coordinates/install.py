@@ -1,0 +1,576 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Patching a tree in place, and back: plan, check, journal, write, verify.
+
+Order of things, so that an interruption anywhere leaves a tree of which `status`
+tells the truth and which a second `apply` or `revert` finishes:
+
+1. The plan is computed and everything is checked; nothing is written before.
+2. The originals are kept, then the journal says what is about to be done.
+3. All new bytes are staged beside their targets (a full disk shows here).
+4. Renames put them in place; RECORD comes first when applying and last when
+   reverting, so that `pip uninstall` always knows of every file.
+5. The result is read back, and the journal closed (or taken away).
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from glob import escape
+from pathlib import Path, PurePosixPath
+
+from msgspec.structs import replace
+
+from .disk import Disk, exclusive, staged_name
+from .errors import ModifiedError, TargetError, UnfinishedError, WriteError
+from .plan import Plan, make_plan
+from .records import Record
+from .releases import require
+from .series import Series, load_series
+from .state import (
+    JOURNAL,
+    ORIGINALS,
+    FileState,
+    State,
+    as_shipped,
+    digest,
+    pack_originals,
+    read_if_there,
+    read_originals,
+    read_state,
+)
+from .tree import Tree
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did.
+
+    Attributes:
+        changed: Paths of upstream's files that now differ from before.
+        added: Paths of ours that are there now.
+        removed: Paths of ours that are gone now.
+    """
+
+    changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.added or self.removed)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The files of a journal, held against the disk.
+
+    Attributes:
+        modified: Their bytes are neither upstream's nor the tool's.
+        missing: They are gone.
+        pending: They are as the tool knows them, but not as they are to be.
+    """
+
+    modified: tuple[str, ...]
+    missing: tuple[str, ...]
+    pending: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one file is to become; `data` is None for a file that is to go."""
+
+    path: str
+    data: bytes | None
+    mode: int
+
+
+def apply(
+    tree: Tree,
+    *,
+    untested: bool = False,
+    series: Series | None = None,
+    disk: Disk | None = None,
+) -> Outcome:
+    """Patch `tree` in place, finish an interrupted attempt, or upgrade to `series`.
+
+    Args:
+        tree: The vLLM to patch.
+        untested: Accept a release that the series was not tested on.
+        series: This installation's own by default.
+        disk: What writes.
+
+    Returns:
+        What changed; nothing if the tree is patched by this series already.
+
+    Raises:
+        UnsupportedError: The release is not a tested one.
+        AnchorError: A patch does not fit.
+        ModifiedError: A file that it touches is not upstream's.
+        WriteError: Something cannot be written.
+        BusyError: Another process is at work.
+    """
+    require(tree.version, untested=untested)
+    series = series or load_series()
+    disk = disk or Disk()
+    with exclusive(tree.root / "vllm"):
+        state = read_state(tree)
+        if state is not None:
+            _require_ours(tree, state)
+            found = survey(tree, state)
+            _require_unmodified(tree, found.modified)
+            settled = state.phase == "applied" and state.series == series.digest
+            if settled and not found.pending and not found.missing:
+                return Outcome()
+        plan = plan_for(tree, state, untested=untested, series=series)
+        return _Apply(tree, disk, state, plan, series.digest).run()
+
+
+def revert(
+    tree: Tree, *, save: Path | None = None, disk: Disk | None = None
+) -> Outcome:
+    """Put every byte back as it was before `apply`.
+
+    Args:
+        tree: The vLLM to restore.
+        save: A folder to copy files to that somebody modified after `apply`;
+            without it, such files make `revert` refuse.
+        disk: What writes.
+
+    Returns:
+        What changed; nothing if the tree is not patched.
+
+    Raises:
+        ModifiedError: A patched file was modified, and there is no `save`.
+        TargetError: The tree came from a wheel that `build` made.
+        WriteError: Something cannot be written.
+        BusyError: Another process is at work.
+    """
+    disk = disk or Disk()
+    with exclusive(tree.root / "vllm"):
+        state = read_state(tree)
+        if state is None:
+            _forget(disk, tree)
+            return Outcome()
+        _require_ours(tree, state)
+        found = survey(tree, state)
+        if save is None:
+            _require_unmodified(tree, found.modified)
+        originals = read_originals(tree, state)
+        targets = [
+            Target(file.path, originals.get(file.path), file.mode)
+            for file in reversed(state.files)
+        ]
+        _require_writable(tree, targets)
+        if save is not None:
+            _save(tree, found.modified, save)
+        outcome = _outcome(tree, targets)
+        try:
+            _write_journal(disk, tree, replace(state, phase="reverting"))
+            _stage(disk, tree, targets)
+        except OSError as error:
+            with suppress(OSError):
+                _unstage(disk, tree, targets)
+                _write_journal(disk, tree, state)
+            raise _nothing_changed(error) from error
+        with _half_done("revert"):
+            _put_in_place(disk, tree, targets)
+            _remove_folders(disk, tree, state.folders)
+            _forget(disk, tree)
+        return outcome
+
+
+def plan_for(
+    tree: Tree, state: State | None, *, untested: bool, series: Series | None = None
+) -> Plan:
+    """What the series makes of the tree as upstream shipped it.
+
+    Args:
+        tree: The vLLM in question.
+        state: Its journal, if it has one.
+        untested: Accept a release that the series was not tested on.
+        series: This installation's own by default.
+
+    Raises:
+        UnsupportedError, AnchorError: The series is not for this tree.
+        ModifiedError: A file of ours is there without being on record.
+    """
+    release = require(tree.version, untested=untested).release
+    with as_shipped(tree, state) as shipped:
+        plan = make_plan(shipped, tree.version, release, series=series)
+        _require_no_clash(shipped, plan)
+    return plan
+
+
+def survey(tree: Tree, state: State) -> Survey:
+    """Hold the files of `state` against the disk."""
+    modified, missing, pending = [], [], []
+    for file in state.files:
+        now = digest(read_if_there(tree.root / file.path))
+        if now == file.after:
+            continue
+        if now == file.before or now in file.earlier:
+            pending.append(file.path)
+        elif now is None:
+            missing.append(file.path)
+        else:
+            modified.append(file.path)
+    return Survey(tuple(modified), tuple(missing), tuple(pending))
+
+
+class _Apply:
+    """One run of `apply` whose plan is made and whose tree is held.
+
+    Args:
+        tree: The vLLM to patch.
+        disk: What writes.
+        state: The journal so far, None for a tree as upstream ships it.
+        plan: What is to be.
+        series: The digest of the series.
+    """
+
+    def __init__(
+        self, tree: Tree, disk: Disk, state: State | None, plan: Plan, series: str
+    ) -> None:
+        self.tree = tree
+        self.disk = disk
+        self.previous = state
+        self.plan = plan
+        self.known = {file.path: file for file in state.files} if state else {}
+        self.originals = read_originals(tree, state) if state else {}
+        self.originals |= {
+            change.path: change.before
+            for change in plan.changes
+            if change.before is not None
+        }
+        self.record = self._take_record()
+        self.archive = pack_originals(self.originals)
+        self.targets = self._targets()
+        self.journal = self._journal(series)
+
+    def run(self) -> Outcome:
+        self._require_as_installed()
+        _require_writable(self.tree, self.targets)
+        outcome = _outcome(self.tree, self.targets)
+        try:
+            self._open_journal()
+            _stage(self.disk, self.tree, self.targets)
+        except OSError as error:
+            self._leave_untouched()
+            raise _nothing_changed(error) from error
+        with _half_done("apply"):
+            _put_in_place(self.disk, self.tree, self.targets)
+            self._close_journal()
+        return outcome
+
+    def _take_record(self) -> str | None:
+        """RECORD's path in the tree, with its original among the originals."""
+        if self.tree.record is None:
+            return None
+        path = self.tree.record.relative_to(self.tree.root).as_posix()
+        self.originals.setdefault(path, self.tree.record.read_bytes())
+        return path
+
+    def _targets(self) -> list[Target]:
+        """RECORD first, then the plan's files, then what the plan dropped."""
+        new = {change.path: change.after for change in self.plan.changes}
+        dropped = self.known.keys() - new.keys() - {self.record}
+        contents: dict[str, bytes | None] = {}
+        if self.record is not None:
+            contents[self.record] = self._edited_record(new)
+        contents |= new
+        contents |= {path: self.originals.get(path) for path in sorted(dropped)}
+        return [Target(path, data, self._mode(path)) for path, data in contents.items()]
+
+    def _edited_record(self, new: dict[str, bytes]) -> bytes:
+        assert self.record is not None
+        folder = self.tree.state_folder.relative_to(self.tree.root).as_posix()
+        record = Record(self.originals[self.record]).edited(
+            {**new, f"{folder}/{ORIGINALS}": self.archive},
+            # The journal changes after RECORD has been written.
+            unhashed=[f"{folder}/{JOURNAL}"],
+        )
+        return record.data
+
+    def _mode(self, path: str) -> int:
+        if path in self.known:
+            return self.known[path].mode
+        target = self.tree.root / path
+        if path in self.originals:
+            return target.stat().st_mode & 0o7777
+        return (self.tree.root / "vllm/__init__.py").stat().st_mode & 0o666
+
+    def _journal(self, series: str) -> State:
+        """The journal of the run under way."""
+        folders = list(self.previous.folders) if self.previous else []
+        folders += _missing_folders(self.tree.root, self.targets)
+        return State(
+            phase="applying",
+            origin="apply",
+            series=series,
+            version=self.plan.version,
+            release=self.plan.release,
+            files=tuple(map(self._file_state, self.targets)),
+            folders=tuple(dict.fromkeys(folders)),
+        )
+
+    def _file_state(self, target: Target) -> FileState:
+        known = self.known.get(target.path)
+        before = digest(self.originals.get(target.path))
+        after = digest(target.data)
+        earlier = {*known.earlier, known.after} if known else set()
+        return FileState(
+            path=target.path,
+            before=before,
+            after=after,
+            mode=target.mode,
+            earlier=tuple(sorted(h for h in earlier - {before, after} if h)),
+        )
+
+    def _require_as_installed(self) -> None:
+        if self.record is None:
+            return
+        record = Record(self.originals[self.record])
+        strangers = [
+            change.path
+            for change in self.plan.changes
+            if change.before is not None
+            and not record.vouches_for(change.path, change.before)
+        ]
+        if strangers:
+            raise ModifiedError(
+                f"{_enumerate(strangers)} in {self.tree.root} differs from what"
+                f" {self.tree.distribution} {self.tree.version} installed; nothing was"
+                " written: put the original back (or reinstall vLLM), then apply again"
+            )
+
+    def _open_journal(self) -> None:
+        folder = self.tree.state_folder
+        if not folder.exists():
+            self.disk.make_folder(folder)
+        if self.tree.dist_info is None:
+            # Keeps the folder out of a checkout's `git status`.
+            self.disk.replace(folder / ".gitignore", b"*\n", 0o644)
+        self.disk.replace(folder / ORIGINALS, self.archive, 0o644)
+        self.disk.replace(folder / JOURNAL, self.journal.encode(), 0o644)
+
+    def _leave_untouched(self) -> None:
+        """Nothing was put in place: take away what was prepared."""
+        with suppress(OSError):
+            _unstage(self.disk, self.tree, self.targets)
+            if self.previous is None:
+                _remove_folders(self.disk, self.tree, self.journal.folders)
+                _forget(self.disk, self.tree)
+            else:
+                _write_journal(self.disk, self.tree, self.previous)
+
+    def _close_journal(self) -> None:
+        _remove_folders(self.disk, self.tree, self.journal.folders)
+        planned = {change.path for change in self.plan.changes} | {self.record}
+        files = (file for file in self.journal.files if file.path in planned)
+        folders = self.journal.folders
+        closed = replace(
+            self.journal,
+            phase="applied",
+            files=tuple(replace(file, earlier=()) for file in files),
+            folders=tuple(f for f in folders if (self.tree.root / f).is_dir()),
+        )
+        _write_journal(self.disk, self.tree, closed)
+
+
+# Checks: nothing is written before they have passed.
+
+
+def _require_ours(tree: Tree, state: State) -> None:
+    """The journal is of this very tree, and `apply` wrote it."""
+    if state.origin == "build":
+        raise TargetError(
+            f"the vLLM in {tree.root} was installed from a wheel that `build` patched,"
+            " so there is nothing here to patch or to restore; install another wheel"
+        )
+    if state.version != tree.version:
+        raise TargetError(
+            f"{tree.root} was patched as vLLM {state.version} and holds {tree.version}"
+            f" now; put {state.version} back and revert it, or start from fresh"
+            " sources"
+        )
+
+
+def _require_unmodified(tree: Tree, modified: Sequence[str]) -> None:
+    if modified:
+        raise ModifiedError(
+            f"{_enumerate(modified)} in {tree.root} was modified after apply; nothing"
+            " was written: undo that (`vllm-coordinates diff` shows it), or set it"
+            " aside with `vllm-coordinates revert --save DIR`"
+        )
+
+
+def _require_no_clash(shipped: Path, plan: Plan) -> None:
+    """Where a file of ours goes, upstream has none and nobody put one."""
+    clashes = [
+        change.path
+        for change in plan.changes
+        if change.before is None and (shipped / change.path).exists()
+    ]
+    if clashes:
+        raise ModifiedError(
+            f"{_enumerate(clashes)} is in the tree already, and nothing is on record"
+            " of an apply there; nothing was written: restore upstream's files and"
+            " move this one away, then apply again"
+        )
+
+
+def _require_writable(tree: Tree, targets: Iterable[Target]) -> None:
+    for target in targets:
+        path = tree.root / target.path
+        if path.is_symlink():
+            raise WriteError(
+                f"{path} is a symbolic link, so patching it would change another tree"
+                " or part from it; nothing was written: install vLLM with its files"
+                " copied"
+            )
+        folder = next(parent for parent in path.parents if parent.exists())
+        _require_writable_folder(folder)
+    _require_writable_folder(tree.dist_info or tree.root)
+
+
+def _require_writable_folder(folder: Path) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise WriteError(
+            f"{folder} cannot be written; nothing was written: run as the owner of"
+            " the environment, or use one of your own"
+        )
+
+
+# Steps: each leaves what the journal says.
+
+
+def _stage(disk: Disk, tree: Tree, targets: Iterable[Target]) -> None:
+    for target in targets:
+        path = tree.root / target.path
+        if target.data is None or read_if_there(path) == target.data:
+            disk.discard(path)
+            continue
+        for folder in _missing_folders(tree.root, [target]):
+            disk.make_folder(tree.root / folder)
+        disk.stage(path, target.data, target.mode)
+
+
+def _unstage(disk: Disk, tree: Tree, targets: Iterable[Target]) -> None:
+    for target in targets:
+        disk.discard(tree.root / target.path)
+
+
+def _put_in_place(disk: Disk, tree: Tree, targets: Sequence[Target]) -> None:
+    for target in targets:
+        path = tree.root / target.path
+        if staged_name(path).exists():
+            disk.commit(path)
+        elif target.data is None and path.exists():
+            disk.remove(path)
+        _remove_bytecode(disk, path)
+    folders = {(tree.root / target.path).parent for target in targets}
+    disk.sync(folder for folder in sorted(folders) if folder.is_dir())
+    wrong = [
+        target.path
+        for target in targets
+        if read_if_there(tree.root / target.path) != target.data
+    ]
+    if wrong:
+        raise UnfinishedError(
+            f"{_enumerate(wrong)} in {tree.root} changed while it was being written;"
+            " run the command again"
+        )
+
+
+def _remove_bytecode(disk: Disk, source: Path) -> None:
+    """Python trusts unchecked bytecode whatever becomes of the source."""
+    if source.suffix == ".py":
+        cached = source.parent / "__pycache__"
+        for path in sorted(cached.glob(f"{escape(source.stem)}.*.pyc")):
+            disk.remove(path)
+
+
+def _remove_folders(disk: Disk, tree: Tree, folders: Iterable[str]) -> None:
+    """Remove those of the folders that `apply` made and nothing is in any more."""
+    for name in sorted(folders, reverse=True):
+        for folder in (tree.root / name / "__pycache__", tree.root / name):
+            if folder.is_dir() and not any(folder.iterdir()):
+                disk.remove_folder(folder)
+
+
+def _write_journal(disk: Disk, tree: Tree, state: State) -> None:
+    disk.replace(tree.state_folder / JOURNAL, state.encode(), 0o644)
+
+
+def _forget(disk: Disk, tree: Tree) -> None:
+    """Remove the state, journal first: from then on the tree counts as stock."""
+    folder = tree.state_folder
+    if not folder.is_dir():
+        return
+    journal = folder / JOURNAL
+    for path in sorted(folder.iterdir(), key=lambda path: path != journal):
+        disk.remove(path)
+    disk.remove_folder(folder)
+    disk.sync([folder.parent])
+
+
+def _save(tree: Tree, paths: Iterable[str], folder: Path) -> None:
+    for path in paths:
+        copy = folder / path
+        if copy.exists():
+            raise WriteError(
+                f"{copy} is there already; nothing was reverted: name an empty folder"
+            )
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((tree.root / path).read_bytes())
+
+
+@contextmanager
+def _half_done(command: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise WriteError(
+            f"{error.filename}: {error.strerror}; {command} stopped half-way: mend"
+            " that, then run `vllm-coordinates apply` or `revert` to finish"
+        ) from error
+
+
+def _nothing_changed(error: OSError) -> WriteError:
+    return WriteError(
+        f"{error.filename}: {error.strerror}; nothing was changed: mend that, then"
+        " try again"
+    )
+
+
+def _outcome(tree: Tree, targets: Iterable[Target]) -> Outcome:
+    changed, added, removed = [], [], []
+    for target in targets:
+        now = read_if_there(tree.root / target.path)
+        if now == target.data or target.path.endswith(".dist-info/RECORD"):
+            continue
+        if now is None:
+            added.append(target.path)
+        elif target.data is None:
+            removed.append(target.path)
+        else:
+            changed.append(target.path)
+    return Outcome(tuple(changed), tuple(added), tuple(removed))
+
+
+def _missing_folders(root: Path, targets: Iterable[Target]) -> list[str]:
+    """The folders that the targets need and that are not there, parents first."""
+    missing = {
+        parent.as_posix()
+        for target in targets
+        if target.data is not None
+        for parent in PurePosixPath(target.path).parents
+        if not (root / parent).exists()
+    }
+    return sorted(missing)
+
+
+def _enumerate(paths: Sequence[str]) -> str:
+    if len(paths) == 1:
+        return paths[0]
+    return ", ".join(paths[:-1]) + " and " + paths[-1]
