@@ -18,6 +18,7 @@ from .edits import (
     prepend_to,
     replace,
     replace_body,
+    replace_condition,
 )
 from .twin import Twin, threads, twin
 
@@ -39,6 +40,7 @@ __all__ = [
     "prepend_to",
     "replace",
     "replace_body",
+    "replace_condition",
     "threads",
     "twin",
 ]

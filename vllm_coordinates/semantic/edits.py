@@ -215,6 +215,25 @@ class _Replace(_AtAnchor):
         return Insertion(start(node), end(node), text)
 
 
+class _ReplaceCondition(_AtAnchor):
+    def where(self) -> str:
+        return f"`if {self.anchor}:`{self._in_scope()}"
+
+    def sites_in(self, source: Source, scope: SgNode) -> list[Site]:
+        conditions = [
+            condition
+            for statement in scope.find_all(kind="if_statement")
+            if (condition := statement.field("condition")) is not None
+            and condition.text() in (self.anchor, self.text)
+        ]
+        return [Site((start(c), end(c)), self.change(source, c)) for c in conditions]
+
+    def change(self, source: Source, node: SgNode) -> Insertion | None:
+        if node.text() == self.text:
+            return None
+        return Insertion(start(node), end(node), self.text)
+
+
 class _AddArgument(_AtAnchor):
     def change(self, source: Source, node: SgNode) -> Insertion | None:
         arguments = node.field("arguments")
@@ -273,6 +292,15 @@ def replace(
 ) -> FileEdit:
     """Put an expression or statement in the place of `anchor`."""
     return _Replace(
+        file=file, scope=scope, anchor=anchor, text=text, places=places, since=since
+    )
+
+
+def replace_condition(
+    file: str, scope: str, anchor: str, text: str, *, places: int = 1, since: str = ""
+) -> FileEdit:
+    """Give the `if` statements whose condition is `anchor`, to the letter, another."""
+    return _ReplaceCondition(
         file=file, scope=scope, anchor=anchor, text=text, places=places, since=since
     )
 

@@ -1,0 +1,449 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""Which continuation each cached hash is attributed to, and what was said of it.
+
+The map belongs to a `BlockPool` and lives beside its prefix cache. The rules:
+
+- A hash is attributed to the first labeled request that admitted it while it stays
+  cached; later admissions, reuse, and moves between blocks change nothing. Hashes
+  that only unlabeled requests admitted are not in the map.
+- What an event has said of a hash is withdrawn in the same language: a removal
+  carries the hash if an event has named the hash, and the span if one has named
+  the span.
+- When one of several blocks under a hash goes, the removal is labeled and the
+  attribution stays; with the last it goes too.
+
+An attribution is one int, and what requests have in common is held once per
+continuation and group: a container for each cached block would cost more than the
+bookkeeping it serves, in every full garbage collection.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved
+from vllm.logger import init_logger
+from vllm.v1.coordinates import ReportMode
+from vllm.v1.core.coordinate_events import span_removed, span_stored
+from vllm.v1.core.kv_cache_utils import (
+    BlockHashWithGroupId,
+    KVCacheBlock,
+    get_block_hash,
+    maybe_convert_block_hash,
+)
+
+if TYPE_CHECKING:
+    from vllm.v1.core.block_pool import BlockPool
+    from vllm.v1.request import Request
+
+logger = init_logger(__name__)
+
+# An attribution's int: the number of its owner, the prefix length that the hash
+# covers in tokens, and three flags.
+_HASHED = 1  # An event has named the hash.
+_SPANNED = 2  # An event has named the span.
+_SHARED = 4  # Several blocks have held the hash at once.
+_LENGTH_SHIFT = 3
+_OWNER_SHIFT = 32
+_LENGTH_MASK = (1 << _OWNER_SHIFT - _LENGTH_SHIFT) - 1
+
+
+@dataclass(slots=True)
+class _Owner:
+    """What the attributions to one continuation in one group have in common."""
+
+    number: int
+    continuation_id: str
+    group_id: int
+    block_size: int
+    num_hashes: int = 0
+
+
+@dataclass(slots=True)
+class _RemovedRun:
+    """The removal event that touching removals are merged into while it is queued."""
+
+    event: BlockRemoved
+    owner: _Owner
+    next_down: int
+    """The attribution that would continue the run towards the sequence's start."""
+
+
+class Admissions:
+    """The attributions of a block pool's cached hashes.
+
+    No method raises: after a fault of its own the map is empty and stays so, and
+    consumers are told to forget what they know.
+
+    Args:
+        pool: The pool; its event queue is written to.
+    """
+
+    def __init__(self, pool: "BlockPool") -> None:
+        self._pool = pool
+        self._failed = False
+        self.attributions: dict[BlockHashWithGroupId, int] = {}
+        self._owners: dict[int, _Owner] = {}
+        self._owner_numbers: dict[tuple[str, int], int] = {}
+        self._next_number = 0
+        self._run: _RemovedRun | None = None
+        self._all_attributed = True
+
+    def begin(self, request: "Request") -> bool:
+        """Note the cache's state just before a request's blocks enter it.
+
+        Returns:
+            Whether the admission is published by hash.
+        """
+        if request.continuation_id is None:
+            return True
+        num_cached = len(self._pool.cached_block_hash_to_block)
+        self._all_attributed = len(self.attributions) == num_cached
+        return self._failed or request.kv_cache_report_mode != ReportMode.COORDINATES
+
+    def admit_full_blocks(
+        self,
+        request: "Request",
+        blocks: Sequence[KVCacheBlock],
+        first_block: int,
+        block_size: int,
+        group_id: int,
+        block_mask: Sequence[bool] | None,
+    ) -> None:
+        """Attribute full blocks that have just entered the cache, and publish spans.
+
+        Args:
+            request: The request that admitted them.
+            blocks: The blocks; null blocks among them were not cached.
+            first_block: Index of the first in the request's sequence.
+            block_size: Tokens per block.
+            group_id: The KV cache group.
+            block_mask: Which of the blocks were cached; None for all.
+        """
+        if request.continuation_id is None and not self.attributions or self._failed:
+            return
+        try:
+            keys = [block.block_hash for block in blocks]
+            if block_mask is not None:
+                keys = [key if kept else None for key, kept in zip(keys, block_mask)]
+            if all(keys):
+                runs = [(0, len(keys))]
+            else:
+                runs = _runs_of_present(keys)
+            for start, stop in runs:
+                self._admit(
+                    request,
+                    keys[start:stop],
+                    blocks[start:stop],
+                    first_block + start,
+                    (first_block + stop) * block_size,
+                    block_size,
+                    group_id,
+                )
+        except Exception:
+            self.fail("attribute full blocks")
+
+    def admit_partial_block(
+        self,
+        request: "Request",
+        block: KVCacheBlock,
+        key: BlockHashWithGroupId,
+        num_tokens: int,
+        block_size: int,
+        group_id: int,
+    ) -> None:
+        """Attribute a partial entry that has just entered the cache.
+
+        Args:
+            request: The request that admitted it.
+            block: The block that the entry points to.
+            key: The entry's hash.
+            num_tokens: Prefix length that the entry covers; its span starts where
+                the block does.
+            block_size: Tokens per full block.
+            group_id: The KV cache group.
+        """
+        if request.continuation_id is None and not self.attributions or self._failed:
+            return
+        try:
+            index = (num_tokens - 1) // block_size
+            self._admit(
+                request, [key], [block], index, num_tokens, block_size, group_id
+            )
+        except Exception:
+            self.fail("attribute a partial block")
+
+    def report_reuse(
+        self,
+        request: "Request",
+        keys: Sequence[BlockHashWithGroupId],
+        first_block: int,
+        num_tokens: int,
+        block_size: int,
+        group_id: int,
+    ) -> None:
+        """Publish a run of cached blocks that a request reuses, in its mode.
+
+        In coordinates mode, hashes that are attributed to nobody become the
+        request's: what has been reported in coordinates is always withdrawn in them.
+
+        Args:
+            request: The request that reuses them.
+            keys: The hashes of the run's blocks.
+            first_block: Index of the first block in the request's sequence.
+            num_tokens: Prefix length at the run's end.
+            block_size: Tokens per block.
+            group_id: The KV cache group.
+        """
+        if self._failed or request.kv_cache_report_mode == ReportMode.FULL:
+            # A tail that is cached in part has no full hash to be told.
+            num_blocks = num_tokens // block_size
+            if num_blocks > first_block:
+                self._say(keys[: num_blocks - first_block], _HASHED)
+                self._pool.emit_cached_block_events(
+                    request, num_blocks, block_size, group_id, first_block=first_block
+                )
+            return
+        if not self._say(keys, _SPANNED):
+            self._adopt(request, keys, first_block, num_tokens, block_size, group_id)
+        self._publish_span(request, first_block, num_tokens, block_size, group_id)
+
+    def withdraw(
+        self, keys: Sequence[BlockHashWithGroupId]
+    ) -> Sequence[BlockHashWithGroupId]:
+        """Publish the removal of hashes that are attributed to a continuation.
+
+        Args:
+            keys: Hashes whose (hash, block) pair has just left the cache.
+
+        Returns:
+            The hashes that are attributed to nobody, for upstream to publish.
+        """
+        try:
+            if len(keys) == 1:
+                return () if self._withdraw(keys[0]) else keys
+            return [key for key in keys if not self._withdraw(key)]
+        except Exception:
+            self.fail("withdraw a block")
+            return keys
+
+    def clear(self) -> None:
+        """Forget everything: the cache was reset."""
+        self.attributions.clear()
+        self._owners.clear()
+        self._owner_numbers.clear()
+        self._run = None
+
+    def fail(self, what: str) -> None:
+        """Give up after a fault of this module, without a phantom left behind.
+
+        Called from an exception handler. Consumers are told that nothing is cached,
+        which under-covers, and from now on every event is one of upstream's.
+
+        Args:
+            what: What was being done, for the log.
+        """
+        logger.exception(
+            "Session coordinates are off until the engine restarts: failed to %s.", what
+        )
+        self._failed = True
+        self.clear()
+        self._pool.kv_event_queue.append(AllBlocksCleared())
+
+    def _admit(
+        self,
+        request: "Request",
+        keys: Sequence[BlockHashWithGroupId],
+        blocks: Sequence[KVCacheBlock],
+        first_block: int,
+        num_tokens: int,
+        block_size: int,
+        group_id: int,
+    ) -> None:
+        """Attribute one contiguous run, which ends at `num_tokens`."""
+        attributions = self.attributions
+        if request.continuation_id is None:
+            self._say(keys, _HASHED | _SHARED)
+            return
+        spans = request.kv_cache_report_mode == ReportMode.COORDINATES
+        owner = self._owner(request, group_id, block_size)
+        step = block_size << _LENGTH_SHIFT
+        last = (
+            owner.number << _OWNER_SHIFT
+            | num_tokens << _LENGTH_SHIFT
+            | (_SPANNED if spans else _HASHED)
+        )
+        values = range(last - (len(keys) - 1) * step, last + step, step)
+        if self._all_attributed and attributions.keys().isdisjoint(keys):
+            attributions.update(zip(keys, values))
+            owner.num_hashes += len(keys)
+        else:
+            for key, block, value in zip(keys, blocks, values):
+                self._attribute(key, block, value, owner)
+            self._drop_if_empty(owner)
+        if spans:
+            self._publish_span(request, first_block, num_tokens, block_size, group_id)
+
+    def _adopt(
+        self,
+        request: "Request",
+        keys: Sequence[BlockHashWithGroupId],
+        first_block: int,
+        num_tokens: int,
+        block_size: int,
+        group_id: int,
+    ) -> None:
+        """Attribute to a request what unlabeled requests admitted and it reuses."""
+        owner = self._owner(request, group_id, block_size)
+        # Whether several blocks hold a hash is looked up when it is removed.
+        base = owner.number << _OWNER_SHIFT | _HASHED | _SPANNED | _SHARED
+        for index, key in enumerate(keys, first_block + 1):
+            if key not in self.attributions:
+                length = min(index * block_size, num_tokens)
+                self.attributions[key] = base | length << _LENGTH_SHIFT
+                owner.num_hashes += 1
+
+    def _attribute(
+        self, key: BlockHashWithGroupId, block: KVCacheBlock, value: int, owner: _Owner
+    ) -> None:
+        """Attribute one hash of which it is not known that it is new to the cache."""
+        known = self.attributions.get(key)
+        if known is not None:
+            languages = value & (_HASHED | _SPANNED)
+            self.attributions[key] = known | languages | _SHARED
+            return
+        if self._pool.cached_block_hash_to_block.get_one_block(key) is not block:
+            # Unlabeled requests admitted the hash before, and named it.
+            value |= _HASHED | _SHARED
+        self.attributions[key] = value
+        owner.num_hashes += 1
+
+    def _say(self, keys: Sequence[BlockHashWithGroupId], flags: int) -> bool:
+        """Note what is said of hashes; whether all of them are attributed."""
+        attributions = self.attributions
+        complete = True
+        for key in keys:
+            value = attributions.get(key)
+            if value is None:
+                complete = False
+            elif value & flags != flags:
+                attributions[key] = value | flags
+        return complete
+
+    def _withdraw(self, key: BlockHashWithGroupId) -> bool:
+        """Publish one removal; False where the hash is attributed to nobody."""
+        value = self.attributions.pop(key, None)
+        if value is None:
+            return False
+        run = self._run
+        if run is not None and value == run.next_down and self._is_last(run.event):
+            # Evicting a context goes from its end to its start.
+            owner = run.owner
+            run.event.token_offset -= owner.block_size
+            run.next_down -= owner.block_size << _LENGTH_SHIFT
+        else:
+            owner = self._owners[value >> _OWNER_SHIFT]
+            self._publish_removal(key, value, owner)
+            if value & _SHARED and (
+                self._pool.cached_block_hash_to_block.get_one_block(key) is not None
+            ):
+                self.attributions[key] = value
+                return True
+        owner.num_hashes -= 1
+        self._drop_if_empty(owner)
+        return True
+
+    def _publish_span(
+        self,
+        request: "Request",
+        first_block: int,
+        num_tokens: int,
+        block_size: int,
+        group_id: int,
+    ) -> None:
+        self._pool.kv_event_queue.append(
+            span_stored(
+                request,
+                first_block * block_size,
+                num_tokens,
+                block_size=block_size,
+                group_id=group_id,
+                medium=self._pool.medium,
+            )
+        )
+
+    def _publish_removal(
+        self, key: BlockHashWithGroupId, value: int, owner: _Owner
+    ) -> None:
+        num_tokens = value >> _LENGTH_SHIFT & _LENGTH_MASK
+        token_offset = (num_tokens - 1) // owner.block_size * owner.block_size
+        queue = self._pool.kv_event_queue
+        if value & _HASHED:
+            queue.append(
+                BlockRemoved(
+                    block_hashes=[maybe_convert_block_hash(get_block_hash(key))],
+                    medium=self._pool.medium,
+                    group_idx=owner.group_id,
+                    continuation_id=owner.continuation_id,
+                    num_tokens=num_tokens,
+                    token_offset=token_offset if value & _SPANNED else None,
+                )
+            )
+            return
+        run = self._run
+        if run is not None and run.owner is owner and self._is_last(run.event):
+            if run.event.num_tokens == token_offset:
+                run.event.num_tokens = num_tokens
+                return
+            if run.event.token_offset == num_tokens:
+                run.event.token_offset = token_offset
+                run.next_down = self._ending_at(token_offset, owner)
+                return
+        event = span_removed(
+            owner.continuation_id,
+            token_offset,
+            num_tokens,
+            group_id=owner.group_id,
+            medium=self._pool.medium,
+        )
+        queue.append(event)
+        self._run = _RemovedRun(event, owner, self._ending_at(token_offset, owner))
+
+    def _is_last(self, event: BlockRemoved) -> bool:
+        """Whether the event is still queued, and nothing came after it."""
+        queue = self._pool.kv_event_queue
+        return bool(queue) and queue[-1] is event
+
+    def _ending_at(self, num_tokens: int, owner: _Owner) -> int:
+        return owner.number << _OWNER_SHIFT | num_tokens << _LENGTH_SHIFT | _SPANNED
+
+    def _owner(self, request: "Request", group_id: int, block_size: int) -> _Owner:
+        """The entry that attributions to a request's continuation share."""
+        assert request.continuation_id is not None
+        name = (request.continuation_id, group_id)
+        number = self._owner_numbers.get(name)
+        if number is None:
+            number = self._next_number
+            self._next_number += 1
+            self._owner_numbers[name] = number
+            self._owners[number] = _Owner(
+                number, request.continuation_id, group_id, block_size
+            )
+        return self._owners[number]
+
+    def _drop_if_empty(self, owner: _Owner) -> None:
+        if not owner.num_hashes:
+            del self._owners[owner.number]
+            del self._owner_numbers[owner.continuation_id, owner.group_id]
+
+
+def _runs_of_present(keys: Sequence[object | None]) -> list[tuple[int, int]]:
+    """The maximal ranges [start, stop) of `keys` in which none is None."""
+    runs = []
+    for present, group in groupby(range(len(keys)), lambda i: keys[i] is not None):
+        indices = list(group)
+        if present:
+            runs.append((indices[0], indices[-1] + 1))
+    return runs
