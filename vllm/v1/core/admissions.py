@@ -122,16 +122,13 @@ class Admissions:
             group_id: The KV cache group.
             block_mask: Which of the blocks were cached; None for all.
         """
-        if request.continuation_id is None and not self.attributions or self._failed:
+        if self._has_nothing_to_note(request):
             return
         try:
             keys = [block.block_hash for block in blocks]
             if block_mask is not None:
                 keys = [key if kept else None for key, kept in zip(keys, block_mask)]
-            if all(keys):
-                runs = [(0, len(keys))]
-            else:
-                runs = _runs_of_present(keys)
+            runs = [(0, len(keys))] if all(keys) else _runs_of_present(keys)
             for start, stop in runs:
                 self._admit(
                     request,
@@ -165,7 +162,7 @@ class Admissions:
             block_size: Tokens per full block.
             group_id: The KV cache group.
         """
-        if request.continuation_id is None and not self.attributions or self._failed:
+        if self._has_nothing_to_note(request):
             return
         try:
             index = (num_tokens - 1) // block_size
@@ -251,6 +248,10 @@ class Admissions:
         self._failed = True
         self.clear()
         self._pool.kv_event_queue.append(AllBlocksCleared())
+
+    def _has_nothing_to_note(self, request: "Request") -> bool:
+        unlabeled = request.continuation_id is None
+        return self._failed or (unlabeled and not self.attributions)
 
     def _admit(
         self,
