@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the tests that import vLLM get the release they run on.
+
+Some folders import vLLM's own modules, and a process has room for one vLLM. So
+each run of them names a release:
+
+    python -m pytest tests/pool --release 0.31.0
+
+A run without `--release` leaves those folders to `test_every_release.py`, which
+starts one such run per release.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from trees import ON_A_TREE, RELEASE_NAMES, environment, patched_tree
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--release",
+        choices=RELEASE_NAMES,
+        help="import vLLM from the patched tree of this release",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    release = config.getoption("release")
+    if release is not None:
+        tree = patched_tree(release)
+        os.environ.update(environment(tree))
+        sys.path.insert(0, str(tree))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    inside = any(f in (collection_path, *collection_path.parents) for f in ON_A_TREE)
+    return True if inside and config.getoption("release") is None else None
+
+
+@pytest.fixture(scope="session")
+def release(request: pytest.FixtureRequest) -> str:
+    """The release whose patched tree `vllm` is imported from."""
+    name: str = request.config.getoption("release")
+    return name

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The in-tree modules and the block pool, inside each tested release of vLLM."""
+
+import subprocess
+import sys
+
+import pytest
+
+from trees import ON_A_TREE, RELEASE_NAMES, ROOT, environment, patched_tree
+
+
+@pytest.mark.parametrize("release", RELEASE_NAMES)
+@pytest.mark.parametrize("folder", ON_A_TREE, ids=lambda folder: folder.name)
+def test_the_folder_passes_on_the_patched_release(folder, release):
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", folder, f"--release={release}"],
+        cwd=ROOT,
+        env=environment(patched_tree(release)),
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr

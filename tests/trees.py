@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Importable trees of every tested release, stock and patched, without an engine.
+
+A tree is upstream's Python sources with a distribution's metadata beside them, so
+that vLLM takes its platform for a CPU. It lacks the compiled extensions: what
+manages blocks, schedules and parses runs; what computes does not.
+
+Trees are built once and kept in `.cache/trees`. Unchanged files are links to the
+sources, so nothing may write into a file of a tree.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from vllm_coordinates.plan import Change, make_plan
+from vllm_coordinates.releases import RELEASES
+
+ROOT = Path(__file__).parents[1]
+RELEASE_NAMES = tuple(release.version for release in RELEASES)
+ON_A_TREE = (ROOT / "tests" / "in_tree", ROOT / "tests" / "pool")
+"""Folders of tests that import `vllm`, and so run once per release."""
+
+_CACHE = ROOT / ".cache" / "trees"
+# Another test run may still be importing from a tree of an older series.
+_UNUSED_AFTER_S = 3600.0
+
+
+def sources_of(release: str) -> Path:
+    """The unpacked sources of a release, the folder that holds `vllm/`."""
+    return Path(os.environ["VLLM_SOURCES"]) / release
+
+
+def stock_tree(release: str) -> Path:
+    """A tree as upstream ships it; put it on `PYTHONPATH` to import `vllm`."""
+    return _tree(f"stock-{release}", release, [])
+
+
+def patched_tree(release: str) -> Path:
+    """A tree with the whole series applied, new whenever the series changes."""
+    changes = make_plan(sources_of(release), release, release).changes
+    digest = hashlib.sha256()
+    for change in changes:
+        digest.update(f"{change.path}\0{len(change.after)}\0".encode() + change.after)
+    return _tree(f"patched-{release}-{digest.hexdigest()[:12]}", release, changes)
+
+
+def environment(tree: Path) -> Mapping[str, str]:
+    """The environment of a process that imports `vllm` from `tree`."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(tree),
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_CACHE_ROOT": str(_CACHE.parent / "vllm"),
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+
+
+def _tree(name: str, release: str, changes: Iterable[Change]) -> Path:
+    tree = _CACHE / name
+    if not tree.is_dir():
+        _CACHE.mkdir(parents=True, exist_ok=True)
+        _remove_unused()
+        started = Path(tempfile.mkdtemp(dir=_CACHE, prefix="new-"))
+        _build(started, release, changes)
+        try:
+            started.rename(tree)
+        except OSError:  # another run was first
+            shutil.rmtree(started)
+    os.utime(tree)
+    return tree
+
+
+def _build(tree: Path, release: str, changes: Iterable[Change]) -> None:
+    shutil.copytree(
+        sources_of(release) / "vllm",
+        tree / "vllm",
+        copy_function=_link,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    for change in changes:
+        path = tree / change.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_bytes(change.after)
+    info = tree / f"vllm-{release}+cpu.dist-info"
+    info.mkdir()
+    metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {release}+cpu\n"
+    (info / "METADATA").write_text(metadata)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+
+
+def _remove_unused() -> None:
+    for tree in _CACHE.iterdir():
+        if time.time() - tree.stat().st_mtime > _UNUSED_AFTER_S:
+            shutil.rmtree(tree, ignore_errors=True)
