@@ -120,6 +120,7 @@ def apply(
             _require_unmodified(tree, found.modified)
             settled = state.phase == "applied" and state.series == series.digest
             if settled and not found.pending and not found.missing:
+                disk.discard(tree.state_folder / JOURNAL)
                 return Outcome()
         plan = plan_for(tree, state, untested=untested, series=series)
         return _Apply(tree, disk, state, plan, series.digest).run()
@@ -555,7 +556,7 @@ def _outcome(tree: Tree, targets: Iterable[Target]) -> Outcome:
             removed.append(target.path)
         else:
             changed.append(target.path)
-    return Outcome(tuple(changed), tuple(added), tuple(removed))
+    return Outcome(*(tuple(sorted(paths)) for paths in (changed, added, removed)))
 
 
 def _missing_folders(root: Path, targets: Iterable[Target]) -> list[str]:

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SIGKILL at every step of apply, upgrade and revert: nothing is lost.
+
+A child process makes the attempt and is killed before its n-th change to the disk,
+for every n; and once more within it where the change is a write. Whatever is left,
+`status` tells the truth of it, and both apply and revert finish.
+"""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tool.invented import NEXT_SERIES, SERIES, folders, snapshot, tree_in
+from vllm_coordinates.disk import Disk
+from vllm_coordinates.install import apply, revert
+from vllm_coordinates.status import read_status
+
+
+class DeadlyDisk(Disk):
+    """Dies of SIGKILL before the n-th change, or half-way through it."""
+
+    def __init__(self, last: int, half: bool) -> None:
+        self.left = last
+        self.half = half
+
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(self, path: Path, data: bytes) -> None:
+        if self.left == 0 and self.half:
+            path.write_bytes(data[: len(data) // 2])
+        self._step()
+        super().write(path, data)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._step()
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        self._step()
+        super().remove(path)
+
+    def make_folder(self, path: Path) -> None:
+        self._step()
+        super().make_folder(path)
+
+    def remove_folder(self, path: Path) -> None:
+        self._step()
+        super().remove_folder(path)
+
+
+def attempt(command: Callable[[Disk], object], disk: Disk) -> bool:
+    """Run a command in a child; whether it lived to the end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            command(disk)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return False
+    assert os.WEXITSTATUS(status) == 0
+    return True
+
+
+COMMANDS = {
+    "apply": lambda folder, disk: apply(tree_in(folder), series=SERIES, disk=disk),
+    "upgrade": lambda folder, disk: apply(
+        tree_in(folder), series=NEXT_SERIES, disk=disk
+    ),
+    "revert": lambda folder, disk: revert(tree_in(folder), disk=disk),
+}
+PREPARATIONS = {
+    "apply": [],
+    "upgrade": ["apply"],
+    "revert": ["apply"],
+}
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["between", "within"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_kill_at_any_step_loses_nothing(tree, tmp_path, command, half):
+    stock, stock_folders = snapshot(tree.root), folders(tree.root)
+    for preparation in PREPARATIONS[command]:
+        COMMANDS[preparation](tree.root, Disk())
+    start = snapshot(tree.root)
+    wanted = NEXT_SERIES if command == "upgrade" else SERIES
+    reference = copy(tree.root, tmp_path / "reference")
+    apply(tree_in(reference), series=wanted)
+    patched = snapshot(reference)
+
+    step, lived = 0, False
+    while not lived:
+        killed = copy(tree.root, tmp_path / "killed")
+        lived = attempt(
+            lambda disk, folder=killed: COMMANDS[command](folder, disk),
+            DeadlyDisk(step, half),
+        )
+        status = read_status(tree_in(killed), wanted.digest)
+        left = snapshot(killed)
+        if status.condition == "stock":
+            assert left == stock, step
+        elif status.condition == "patched":
+            assert upstream(left) == upstream(patched), step
+        elif status.condition == "outdated":
+            assert command == "upgrade", step
+            assert upstream(left) == upstream(start), step
+        else:
+            assert status.condition == "unfinished", step
+
+        again = copy(killed, tmp_path / "again")
+        apply(tree_in(again), series=wanted)
+        assert snapshot(again) == patched, step
+        assert read_status(tree_in(again), wanted.digest).condition == "patched"
+
+        revert(tree_in(killed))
+        assert snapshot(killed) == stock, step
+        assert folders(killed) == stock_folders, step
+        step += 1
+    assert step > 10
+
+
+def test_a_kill_during_the_finishing_of_a_killed_apply_loses_nothing(tree, tmp_path):
+    stock = snapshot(tree.root)
+    for first in range(0, 30, 3):
+        for second in range(0, 30, 3):
+            folder = copy(tree.root, tmp_path / "twice")
+            for step, command in ((first, "apply"), (second, "upgrade")):
+                attempt(
+                    lambda disk, c=command: COMMANDS[c](folder, disk),
+                    DeadlyDisk(step, half=True),
+                )
+            revert(tree_in(folder))
+            assert snapshot(folder) == stock, (first, second)
+
+
+def copy(source: Path, target: Path) -> Path:
+    shutil.rmtree(target, ignore_errors=True)
+    return Path(shutil.copytree(source, target))
+
+
+def upstream(files: dict[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
+    """The files of the package, without what is staged beside them."""
+    return {p: f for p, f in files.items() if p.startswith("vllm/")}
