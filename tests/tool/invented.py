@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An invented package with vLLM's outline, two series for it, and wheels of it."""
 
-import os
 import stat
 import sys
 import zipfile
@@ -157,8 +156,3 @@ def folders(root: Path) -> set[str]:
         for path in root.rglob("*")
         if path.is_dir() and path.name != "__pycache__"
     }
-
-
-def without_write_permission() -> int | None:
-    """A user whom permissions bind, for `subprocess`; None if we are one."""
-    return 65534 if os.geteuid() == 0 else None

@@ -186,7 +186,9 @@ def test_an_upgraded_tree_has_the_files_of_one_patched_afresh(tree, tmp_path):
 def test_a_series_that_stops_touching_all_but_one_file_leaves_the_rest_stock(tree):
     apply(tree, series=SERIES)
     one = series(
-        append_to(POOL, "BlockPool.touch", "self.label = 3"), modules={}, digest="3" * 64
+        append_to(POOL, "BlockPool.touch", "self.label = 3"),
+        modules={},
+        digest="3" * 64,
     )
     apply(tree, series=one)
     changed = {
