@@ -100,7 +100,7 @@ class EventTap:
                     yield frame
 
     def _replay(self, start: int) -> list[Frame]:
-        frames = []
+        frames: list[Frame] = []
         with self._replay_socket() as replay:
             replay.send_multipart((b"", start.to_bytes(8, "big")))
             while replay.poll(int(1000 * _REPLAY_TIMEOUT_S)):
