@@ -61,16 +61,6 @@ class _Owner:
     num_hashes: int = 0
 
 
-@dataclass(slots=True)
-class _RemovedRun:
-    """The removal event that touching removals are merged into while it is queued."""
-
-    event: BlockRemoved
-    owner: _Owner
-    next_down: int
-    """The attribution that would continue the run towards the sequence's start."""
-
-
 class Admissions:
     """The attributions of a block pool's cached hashes.
 
@@ -88,8 +78,17 @@ class Admissions:
         self._owners: dict[int, _Owner] = {}
         self._owner_numbers: dict[tuple[str, int], int] = {}
         self._next_number = 0
-        self._run: _RemovedRun | None = None
         self._all_attributed = True
+        # Touching removals are merged into one event while it is the last queued:
+        # that event, whose it is, and the attribution that would continue the run
+        # towards the sequence's start. Evicting a context goes that way, so this is
+        # the hot path, and it leaves the owner's count for later: what it has still
+        # to account for is the way from `_run_counted_to` down to `_run_next`.
+        self._run: BlockRemoved | None = None
+        self._run_owner: _Owner | None = None
+        self._run_next = -1
+        self._run_counted_to = -1
+        self._run_step = 0
 
     def begin(self, request: "Request") -> bool:
         """Note the cache's state just before a request's blocks enter it.
@@ -219,9 +218,20 @@ class Admissions:
             The hashes that are attributed to nobody, for upstream to publish.
         """
         try:
-            if len(keys) == 1:
-                return () if self._withdraw(keys[0]) else keys
-            return [key for key in keys if not self._withdraw(key)]
+            if len(keys) > 1:
+                return [key for key in keys if self.withdraw((key,))]
+            key = keys[0]
+            value = self.attributions.pop(key, None)
+            if value == self._run_next:
+                queue = self._pool.kv_event_queue
+                if queue and queue[-1] is (run := self._run):
+                    self._run_next = value - self._run_step
+                    run.token_offset -= self._run_owner.block_size
+                    return ()
+            if value is None:
+                return keys
+            self._withdraw(key, value)
+            return ()
         except Exception:
             self.fail("withdraw a block")
             return keys
@@ -231,7 +241,8 @@ class Admissions:
         self.attributions.clear()
         self._owners.clear()
         self._owner_numbers.clear()
-        self._run = None
+        self._run = self._run_owner = None
+        self._run_next = -1
 
     def fail(self, what: str) -> None:
         """Give up after a fault of this module, without a phantom left behind.
@@ -271,11 +282,7 @@ class Admissions:
         spans = request.kv_cache_report_mode == ReportMode.COORDINATES
         owner = self._owner(request, group_id, block_size)
         step = block_size << _LENGTH_SHIFT
-        last = (
-            owner.number << _OWNER_SHIFT
-            | num_tokens << _LENGTH_SHIFT
-            | (_SPANNED if spans else _HASHED)
-        )
+        last = self._value(owner, num_tokens, _SPANNED if spans else _HASHED)
         values = range(last - (len(keys) - 1) * step, last + step, step)
         if self._all_attributed and attributions.keys().isdisjoint(keys):
             attributions.update(zip(keys, values))
@@ -283,7 +290,7 @@ class Admissions:
         else:
             for key, block, value in zip(keys, blocks, values):
                 self._attribute(key, block, value, owner)
-            self._drop_if_empty(owner)
+            self._release(owner, 0)
         if spans:
             self._publish_span(request, first_block, num_tokens, block_size, group_id)
 
@@ -299,11 +306,11 @@ class Admissions:
         """Attribute to a request what unlabeled requests admitted and it reuses."""
         owner = self._owner(request, group_id, block_size)
         # Whether several blocks hold a hash is looked up when it is removed.
-        base = owner.number << _OWNER_SHIFT | _HASHED | _SPANNED | _SHARED
+        flags = _HASHED | _SPANNED | _SHARED
         for index, key in enumerate(keys, first_block + 1):
             if key not in self.attributions:
                 length = min(index * block_size, num_tokens)
-                self.attributions[key] = base | length << _LENGTH_SHIFT
+                self.attributions[key] = self._value(owner, length, flags)
                 owner.num_hashes += 1
 
     def _attribute(
@@ -333,28 +340,16 @@ class Admissions:
                 attributions[key] = value | flags
         return complete
 
-    def _withdraw(self, key: BlockHashWithGroupId) -> bool:
-        """Publish one removal; False where the hash is attributed to nobody."""
-        value = self.attributions.pop(key, None)
-        if value is None:
-            return False
-        run = self._run
-        if run is not None and value == run.next_down and self._is_last(run.event):
-            # Evicting a context goes from its end to its start.
-            owner = run.owner
-            run.event.token_offset -= owner.block_size
-            run.next_down -= owner.block_size << _LENGTH_SHIFT
+    def _withdraw(self, key: BlockHashWithGroupId, value: int) -> None:
+        """Publish the removal of a hash that was attributed by `value`."""
+        owner = self._owners[value >> _OWNER_SHIFT]
+        self._publish_removal(key, value, owner)
+        if value & _SHARED and (
+            self._pool.cached_block_hash_to_block.get_one_block(key) is not None
+        ):
+            self.attributions[key] = value
         else:
-            owner = self._owners[value >> _OWNER_SHIFT]
-            self._publish_removal(key, value, owner)
-            if value & _SHARED and (
-                self._pool.cached_block_hash_to_block.get_one_block(key) is not None
-            ):
-                self.attributions[key] = value
-                return True
-        owner.num_hashes -= 1
-        self._drop_if_empty(owner)
-        return True
+            self._release(owner, 1)
 
     def _publish_span(
         self,
@@ -394,31 +389,40 @@ class Admissions:
             )
             return
         run = self._run
-        if run is not None and run.owner is owner and self._is_last(run.event):
-            if run.event.num_tokens == token_offset:
-                run.event.num_tokens = num_tokens
+        if self._run_owner is owner and queue and queue[-1] is run:
+            if run.num_tokens == token_offset:
+                run.num_tokens = num_tokens
                 return
-            if run.event.token_offset == num_tokens:
-                run.event.token_offset = token_offset
-                run.next_down = self._ending_at(token_offset, owner)
+            if run.token_offset == num_tokens:
+                run.token_offset = token_offset
+                self._start_run(run, owner)
                 return
-        event = span_removed(
+        run = span_removed(
             owner.continuation_id,
             token_offset,
             num_tokens,
             group_id=owner.group_id,
             medium=self._pool.medium,
         )
-        queue.append(event)
-        self._run = _RemovedRun(event, owner, self._ending_at(token_offset, owner))
+        queue.append(run)
+        self._start_run(run, owner)
 
-    def _is_last(self, event: BlockRemoved) -> bool:
-        """Whether the event is still queued, and nothing came after it."""
-        queue = self._pool.kv_event_queue
-        return bool(queue) and queue[-1] is event
+    def _start_run(self, run: BlockRemoved, owner: _Owner) -> None:
+        """Let the removals to come be merged into `run`, the event queued last."""
+        counted = self._run_owner
+        if counted is not None:
+            merged = (self._run_counted_to - self._run_next) // self._run_step
+            self._release(counted, merged)
+        self._run = run
+        self._run_owner = owner
+        self._run_step = owner.block_size << _LENGTH_SHIFT
+        self._run_next = self._run_counted_to = self._value(
+            owner, run.token_offset, _SPANNED
+        )
 
-    def _ending_at(self, num_tokens: int, owner: _Owner) -> int:
-        return owner.number << _OWNER_SHIFT | num_tokens << _LENGTH_SHIFT | _SPANNED
+    def _value(self, owner: _Owner, num_tokens: int, flags: int) -> int:
+        """The attribution of a hash that covers a prefix of `num_tokens`."""
+        return owner.number << _OWNER_SHIFT | num_tokens << _LENGTH_SHIFT | flags
 
     def _owner(self, request: "Request", group_id: int, block_size: int) -> _Owner:
         """The entry that attributions to a request's continuation share."""
@@ -434,9 +438,10 @@ class Admissions:
             )
         return self._owners[number]
 
-    def _drop_if_empty(self, owner: _Owner) -> None:
-        if not owner.num_hashes:
-            del self._owners[owner.number]
+    def _release(self, owner: _Owner, num_hashes: int) -> None:
+        """Count hashes off that are attributed to an owner no more."""
+        owner.num_hashes -= num_hashes
+        if not owner.num_hashes and self._owners.pop(owner.number, None):
             del self._owner_numbers[owner.continuation_id, owner.group_id]
 
 
