@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Residency by block hash: what default and full mode report of one endpoint.
+
+How stock vLLM publishes duplicates (`BlockPool`, 0.30.0 to 0.33.0): the pool
+does not de-duplicate, so one hash may live in several blocks. Each block that
+enters the prefix cache is one hash in a `BlockStored`, and each that leaves is
+one `BlockRemoved` of one hash, whether or not other blocks hold it still.
+Moving a hash between blocks publishes nothing. In full mode a reuse report
+repeats the hashes without any new block, in the very shape of an admission.
+
+So a count of stores tells nothing on a stream where full mode may occur: it
+only grows, and a hash that is long gone would stay for as many removals as it
+had reports. The default rule is therefore that the *first removal wins*: it
+ends the hash, whatever was reported before. That never leaves a phantom; it
+misses a hash from the first removal of a duplicate until its next report.
+`count_duplicates=True` balances stores and removals instead and misses
+nothing. It is right only where no request uses full mode, and only for a
+reader that can tell a repeated frame (the sequencer does).
+
+A block's position is the length of its chain of parents; it is unknown while
+the reader has not seen the chain from its start, and such a block is in no
+span. So is one whose event masks some blocks (sliding windows) until another
+group's event names its parent. All positions and lengths are tokens.
+"""
+
+from collections.abc import Iterator
+
+from . import spans
+from .spans import Spans
+from .wire import BlockHash, BlockStored
+
+Label = tuple[str, str | None]
+"""(continuation_id, session_id) as an event named them."""
+
+
+class _Link:
+    """A hash's place in its chain, kept while anything builds on it."""
+
+    __slots__ = ("end", "holders", "parent", "placed", "size")
+
+    def __init__(self) -> None:
+        self.parent: BlockHash | None = None
+        self.placed = False
+        self.size = 0
+        self.end: int | None = None
+        self.holders = 0
+
+
+class _Block:
+    __slots__ = ("count", "labels")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.labels: set[Label] = set()
+
+
+class Hashes:
+    """The blocks of one endpoint that were reported by hash.
+
+    Invariant: a link is kept exactly while its hash is resident in a group or
+    is the parent of a kept link.
+    """
+
+    def __init__(self, *, count_duplicates: bool = False) -> None:
+        self._count = count_duplicates
+        self._links: dict[BlockHash, _Link] = {}
+        self._blocks: dict[int | None, dict[BlockHash, _Block]] = {}
+        self._labeled: dict[int | None, dict[str, set[BlockHash]]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._blocks.values()))
+
+    def continuations(self) -> set[str]:
+        """Every continuation that labels a resident block."""
+        return {name for group in self._labeled.values() for name in group}
+
+    def store(self, event: BlockStored) -> None:
+        """The event's blocks are resident, and its label may find them."""
+        blocks = self._blocks.setdefault(event.group_idx, {})
+        contiguous = len(event.block_hashes) * event.block_size == len(event.token_ids)
+        parent = event.parent_block_hash
+        for block_hash in event.block_hashes:
+            block = blocks.get(block_hash)
+            if block is None:
+                block = blocks[block_hash] = _Block()
+                self._link(block_hash).holders += 1
+            block.count += 1
+            if event.continuation_id is not None:
+                block.labels.add((event.continuation_id, event.session_id))
+                group = self._labeled.setdefault(event.group_idx, {})
+                group.setdefault(event.continuation_id, set()).add(block_hash)
+            if contiguous:
+                self._place(block_hash, parent, event.block_size)
+                parent = block_hash
+
+    def remove(self, group: int | None, block_hash: BlockHash) -> bool:
+        """A block with the hash left the group; False if none was known."""
+        blocks = self._blocks.get(group, {})
+        block = blocks.get(block_hash)
+        if block is None:
+            return False
+        block.count -= 1
+        if self._count and block.count > 0:
+            return True
+        del blocks[block_hash]
+        labeled = self._labeled.get(group, {})
+        for continuation_id in {label[0] for label in block.labels}:
+            hashes = labeled[continuation_id]
+            hashes.discard(block_hash)
+            if not hashes:
+                del labeled[continuation_id]
+        self._release(block_hash)
+        return True
+
+    def resident(self, group: int | None, block_hash: BlockHash) -> bool:
+        """Whether a block of the group holds the hash."""
+        return block_hash in self._blocks.get(group, {})
+
+    def labels(self, group: int | None, block_hash: BlockHash) -> frozenset[Label]:
+        """Who reported the hash since it became resident."""
+        block = self._blocks.get(group, {}).get(block_hash)
+        return frozenset(block.labels) if block else frozenset()
+
+    def spans(self, group: int | None, continuation_id: str) -> Spans:
+        """What is resident in the group of the sequences the label appears on.
+
+        A labeled block's chain leads to the blocks before it, whoever reported
+        them, so reuse is seen in default mode, too.
+        """
+        found: Spans = []
+        for start, end, _ in self._walk(group, continuation_id):
+            spans.add(found, start, end)
+        return found
+
+    def sessions(
+        self, group: int | None, continuation_id: str, start: int, end: int
+    ) -> set[str]:
+        """The sessions that share a block of the continuation in [start, end)."""
+        return {
+            session
+            for first, last, block in self._walk(group, continuation_id)
+            if first < end and start < last
+            for _, session in block.labels
+            if session is not None
+        }
+
+    def _walk(
+        self, group: int | None, continuation_id: str
+    ) -> Iterator[tuple[int, int, _Block]]:
+        """The resident blocks on the chains that end in a labeled block."""
+        blocks = self._blocks.get(group, {})
+        seen: set[BlockHash] = set()
+        for tip in self._labeled.get(group, {}).get(continuation_id, ()):
+            path: list[tuple[BlockHash, _Link]] = []
+            current: BlockHash | None = tip
+            while current is not None and current not in seen:
+                seen.add(current)
+                link = self._links.get(current)
+                if link is None:
+                    break
+                path.append((current, link))
+                current = link.parent
+            for block_hash, link in reversed(path):
+                end = self._settled_end(link)
+                block = blocks.get(block_hash)
+                if end is not None and block is not None:
+                    yield end - link.size, end, block
+
+    def _settled_end(self, link: _Link) -> int | None:
+        """The length of the prefix that the hash covers, once it can be known."""
+        if link.end is None and link.parent is not None:
+            above = self._links.get(link.parent)
+            if above is not None and above.end is not None:
+                link.end = above.end + link.size
+        return link.end
+
+    def _link(self, block_hash: BlockHash) -> _Link:
+        link = self._links.get(block_hash)
+        if link is None:
+            link = self._links[block_hash] = _Link()
+        return link
+
+    def _place(
+        self, block_hash: BlockHash, parent: BlockHash | None, size: int
+    ) -> None:
+        link = self._links[block_hash]
+        if link.placed or parent == block_hash:
+            return
+        link.placed, link.parent, link.size = True, parent, size
+        if parent is None:
+            link.end = size
+        else:
+            above = self._link(parent)
+            above.holders += 1
+            if above.end is not None:
+                link.end = above.end + size
+
+    def _release(self, block_hash: BlockHash) -> None:
+        current: BlockHash | None = block_hash
+        while current is not None:
+            link = self._links.get(current)
+            if link is None:
+                return
+            link.holders -= 1
+            if link.holders:
+                return
+            del self._links[current]
+            current = link.parent

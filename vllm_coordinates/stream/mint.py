@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Minting continuation ids from content (DESIGN, section 5).
+
+    root            = H(model, cache salt)
+    continuation_id = H(parent continuation_id, canonical bytes of the next turn)
+
+Two ids are equal exactly when model, cache salt and the bytes of every turn up
+to there are equal. H is BLAKE2b of 160 bits, written as 40 hex digits; each
+part is preceded by its length, so no two lists of parts look the same.
+
+The canonical bytes of a turn are its JSON value with keys sorted, no blanks
+and UTF-8 unescaped: what a client may write differently without meaning
+anything else, and nothing more. A null key is not an absent one, and a string
+is not a list of one text part, since chat templates tell them apart.
+
+What makes a turn:
+
+* chat completions: a *head*, where the request has any of the fields that a
+  template renders before or around the messages (`tools`, `documents`,
+  `chat_template`, `chat_template_kwargs`, `reasoning_effort`, ...); then each
+  message;
+* responses: the head has `instructions` and `tools`; then each input item. A
+  request with `previous_response_id` continues the continuation that the
+  caller passes as `parent`;
+* messages (Anthropic): each tool, each block of the system prompt, each
+  content block of each message, in the order in which that API caches them.
+  The positions that count are those behind a `cache_control` marker and the
+  ends of messages; the marker itself is no content, so moving it changes no id.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from .ancestry import Ancestry, Fingerprint
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+_CHAT_HEAD = (
+    "add_generation_prompt",
+    "chat_template",
+    "chat_template_kwargs",
+    "continue_final_message",
+    "documents",
+    "mm_processor_kwargs",
+    "reasoning_effort",
+    "tools",
+)
+_RESPONSES_HEAD = ("instructions", "reasoning", "text", "tools")
+# A turn of these alone is rendered in the order of its canonical bytes.
+_PLAIN = frozenset(("content", "name", "role"))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One turn further: the id behind it, and what is known of its bytes.
+
+    `marked` says whether the request asks for caching up to here, or a message
+    ends here. `turn` is None where the bytes say nothing about token counts.
+    """
+
+    continuation_id: str
+    turn: Fingerprint | None
+    marked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The positions of a request, from where it starts; immutable.
+
+    `start` is a root, or the continuation that the request continues.
+    """
+
+    start: str
+    rooted: bool
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def continuation_id(self) -> str:
+        """The label of the whole request: the last position's id."""
+        return self.steps[-1].continuation_id if self.steps else self.start
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the positions that count, first to last."""
+        return tuple(step.continuation_id for step in self.steps if step.marked)
+
+    def extend(self, turn: Any, *, marked: bool = True) -> "Chain":
+        """The chain with one more turn, any JSON value: a reply, say."""
+        content = canonical(turn)
+        step = Step(
+            mint(self.continuation_id, content),
+            Fingerprint.of(content) if _renders_in_order(turn) else None,
+            marked,
+        )
+        return Chain(self.start, self.rooted, (*self.steps, step))
+
+    def register(self, ancestry: Ancestry) -> None:
+        """Make every position known to `ancestry`."""
+        if self.rooted:
+            ancestry.add_root(self.start)
+        parent = self.start
+        for step in self.steps:
+            ancestry.add(step.continuation_id, parent, step.turn)
+            parent = step.continuation_id
+
+
+def mint_root(model: str, cache_salt: str | None = None) -> str:
+    """The empty prefix of a model (or LoRA adapter, by its name) and a salt.
+
+    No salt and an empty one are different, as they are to the engine.
+    """
+    parts = [b"root", model.encode()]
+    return _digest(parts if cache_salt is None else [*parts, cache_salt.encode()])
+
+
+def mint(parent: str, turn: bytes) -> str:
+    """The continuation that adds `turn`, its canonical bytes, to `parent`."""
+    return _digest([b"turn", parent.encode(), turn])
+
+
+def canonical(turn: Any) -> bytes:
+    """The canonical bytes of a JSON value (see the module's docstring).
+
+    Raises TypeError for what JSON has no form for, UnicodeEncodeError for a
+    lone surrogate.
+    """
+    return _encode(turn)
+
+
+def chat(request: Mapping[str, Any]) -> Chain:
+    """The chain of a chat completion request, the body as a mapping.
+
+    Raises ValueError where `model` or `messages` is missing or of another type.
+    """
+    messages = _list(request, "messages")
+    chain = _rooted(request)
+    head = {field: request[field] for field in _CHAT_HEAD if field in request}
+    for turn in [head] * bool(head) + messages:
+        chain = chain.extend(turn)
+    return chain
+
+
+def responses(request: Mapping[str, Any], parent: str | None = None) -> Chain:
+    """The chain of a Responses request, the body as a mapping.
+
+    `parent` is the continuation of the turn that `previous_response_id` names;
+    the ids that vLLM derives are response ids, and do as well. Raises
+    ValueError where a field is missing or of another type, and where
+    `previous_response_id` is given without `parent`.
+    """
+    given = request.get("input")
+    items = [given] if isinstance(given, str) else _list(request, "input")
+    if parent is not None:
+        chain = Chain(parent, rooted=False)
+    elif request.get("previous_response_id") is not None:
+        raise ValueError(
+            "the request continues previous_response_id"
+            f" {request['previous_response_id']!r}: pass its continuation as parent"
+        )
+    else:
+        chain = _rooted(request)
+    head = {field: request[field] for field in _RESPONSES_HEAD if field in request}
+    for turn in [head] * bool(head) + items:
+        chain = chain.extend(turn)
+    return chain
+
+
+def messages(request: Mapping[str, Any]) -> Chain:
+    """The chain of an Anthropic messages request, the body as a mapping.
+
+    Raises ValueError where `model` or `messages` is missing or of another type.
+    """
+    chain = _rooted(request)
+    for tool in _blocks(request.get("tools")):
+        chain = _extend_block(chain, "tool", tool)
+    for block in _blocks(request.get("system")):
+        chain = _extend_block(chain, "system", block)
+    for message in _list(request, "messages"):
+        if not isinstance(message, Mapping):
+            raise ValueError("each of messages must be an object")
+        blocks = _blocks(message.get("content"))
+        for position, block in enumerate(blocks, start=1):
+            last = position == len(blocks)
+            chain = _extend_block(chain, message.get("role"), block, last=last)
+    return chain
+
+
+def _extend_block(chain: Chain, role: Any, block: Any, *, last: bool = False) -> Chain:
+    marked = last
+    if isinstance(block, Mapping):
+        marked = last or block.get("cache_control") is not None
+        block = {key: block[key] for key in block if key != "cache_control"}
+    # Whether a message goes on is rendered, so it is part of the content.
+    return chain.extend([role, block, last], marked=marked)
+
+
+def _rooted(request: Mapping[str, Any]) -> Chain:
+    model, salt = request.get("model"), request.get("cache_salt")
+    if not isinstance(model, str):
+        raise ValueError("model must be a string: ids of two models never meet")
+    if salt is not None and not isinstance(salt, str):
+        raise ValueError("cache_salt must be a string or absent")
+    return Chain(mint_root(model, salt), rooted=True)
+
+
+def _list(request: Mapping[str, Any], field: str) -> list[Any]:
+    found = request.get(field)
+    if not isinstance(found, list):
+        raise ValueError(f"{field} must be a list of turns")
+    return found
+
+
+def _blocks(content: Any) -> list[Any]:
+    if content is None:
+        return []
+    return content if isinstance(content, list) else [content]
+
+
+def _renders_in_order(turn: Any) -> bool:
+    """Whether two such turns' tokens diverge where their bytes do, or before."""
+    if isinstance(turn, list):
+        # One block of a message: [role, block, whether it is the last].
+        turn = {"role": turn[0], "content": [turn[1]]} if len(turn) == 3 else None
+    if isinstance(turn, str):
+        return True
+    if not isinstance(turn, Mapping) or not turn.keys() <= _PLAIN | {"type"}:
+        return False
+    content = turn.get("content")
+    return isinstance(content, str) or (
+        isinstance(content, list) and all(map(_is_text, content))
+    )
+
+
+def _is_text(part: Any) -> bool:
+    if isinstance(part, Mapping):
+        text = isinstance(part.get("text"), str)
+        return text and part.keys() <= {"type", "text"}
+    return isinstance(part, str)
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    state = hashlib.blake2b(digest_size=20)
+    for part in parts:
+        state.update(len(part).to_bytes(8, "big"))
+        state.update(part)
+    return state.hexdigest()

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sockets: any number of endpoints, read live and healed from their replay.
+
+An endpoint is one PUB socket. Each data-parallel rank publishes at its own,
+one port up per rank (`Source.rank`), and counts as a publisher of its own; so
+does each topic, where publishers connect to a socket that this side binds.
+
+Everything happens in `poll`, on the caller's thread, and nothing in it waits
+longer than the caller allows: a replay that does not answer fails after
+`replay_seconds`, while the other endpoints go on.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from .sequence import Delivery, Sequencer, Trouble
+
+_END = (-1).to_bytes(8, "big", signed=True)
+_MOST_PUBLISHERS = 256
+_MOST_FRAMES_AT_ONCE = 1000
+_LARGEST_REPLAY = 1 << 30
+_LONGEST_REPLAY = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where one publisher's events come from.
+
+    `endpoint` is the address to connect to, as `tcp://host:5557`, or to bind
+    where `bind` is set (publishers whose endpoint has no `*` connect to it).
+    `replay` is the address of its replay socket, if it has one. `topic` is the
+    prefix to subscribe to.
+    """
+
+    endpoint: str
+    replay: str | None = None
+    topic: str = ""
+    bind: bool = False
+
+    def rank(self, rank: int) -> "Source":
+        """The same source's data-parallel rank: `rank` ports up, as in vLLM."""
+        replay = self.replay and _ports_up(self.replay, rank)
+        return Source(_ports_up(self.endpoint, rank), replay, self.topic, self.bind)
+
+
+@dataclass(slots=True)
+class _Replay:
+    """One question to a replay socket, and the answer as it comes in."""
+
+    socket: "zmq.Socket[bytes]"
+    sequencer: Sequencer | None
+    deadline: float
+    last_deadline: float
+    frames: list[tuple[bytes, int, bytes]] = field(default_factory=list)
+    size: int = 0
+
+
+@dataclass(slots=True)
+class _Connection:
+    source: Source
+    socket: "zmq.Socket[bytes]"
+    monitor: "zmq.Socket[bytes]"
+    publishers: dict[bytes, Sequencer] = field(default_factory=dict)
+    replays: list[_Replay] = field(default_factory=list)
+    begun: bool = False
+
+
+class Subscriber:
+    """Reads sources and delivers what they publish, in order, per publisher.
+
+    `most_bytes` bounds one frame: a longer one is reported and skipped.
+    `replay_seconds` bounds one answer of a replay socket. To be closed, or
+    used as a context manager.
+    """
+
+    def __init__(
+        self,
+        sources: Iterable[Source],
+        *,
+        most_bytes: int = 64 << 20,
+        replay_seconds: float = 5.0,
+    ) -> None:
+        self._most_bytes = most_bytes
+        self._replay_seconds = replay_seconds
+        self._context = zmq.Context()
+        self._poller = zmq.Poller()
+        self._connections = [self._connect(source) for source in sources]
+
+    def __enter__(self) -> "Subscriber":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every socket; unread frames are lost."""
+        for connection in self._connections:
+            connection.socket.disable_monitor()
+        self._connections.clear()
+        self._context.destroy(linger=0)
+
+    def poll(self, seconds: float) -> list[Delivery]:
+        """What arrived; waits at most `seconds` for the first of it."""
+        events = dict(self._poller.poll(max(0, round(self._wait(seconds) * 1000))))
+        found: list[Delivery] = []
+        for connection in self._connections:
+            if connection.monitor in events:
+                found += self._read_monitor(connection)
+            if connection.socket in events:
+                found += self._read_live(connection)
+            for replay in tuple(connection.replays):
+                if replay.socket in events:
+                    found += self._read_replay(connection, replay)
+                elif time.monotonic() > replay.deadline:
+                    found += self._end_replay(
+                        connection,
+                        replay,
+                        f"no complete answer from {connection.source.replay}"
+                        f" in {self._replay_seconds:g} s",
+                    )
+            self._start_replays(connection)
+        return found
+
+    def announce(self, epochs: Mapping[str, str]) -> list[Delivery]:
+        """Tell the epoch that `/kv_event_sources` shows, by publisher's name."""
+        found: list[Delivery] = []
+        for connection in self._connections:
+            for sequencer in connection.publishers.values():
+                epoch = epochs.get(sequencer.endpoint)
+                found += sequencer.announced(epoch, time.time())
+            self._start_replays(connection)
+        return found
+
+    def _connect(self, source: Source) -> _Connection:
+        socket = self._context.socket(zmq.SUB)
+        # The publisher drops what a slow reader does not take; this side does
+        # not, so that a burst while the index works is not a gap.
+        socket.setsockopt(zmq.RCVHWM, 0)
+        socket.setsockopt(zmq.MAXMSGSIZE, 4 * self._most_bytes)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        socket.setsockopt(zmq.IPV6, 1)
+        socket.setsockopt_string(zmq.SUBSCRIBE, source.topic)
+        monitor = socket.get_monitor_socket(
+            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+        )
+        if source.bind:
+            socket.bind(source.endpoint)
+        else:
+            socket.connect(source.endpoint)
+        self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(monitor, zmq.POLLIN)
+        return _Connection(source, socket, monitor)
+
+    def _wait(self, seconds: float) -> float:
+        deadlines = [r.deadline for c in self._connections for r in c.replays]
+        until = min(deadlines, default=float("inf")) - time.monotonic()
+        return min(seconds, until)
+
+    def _read_monitor(self, connection: _Connection) -> list[Delivery]:
+        found: list[Delivery] = []
+        while connection.monitor.poll(0):
+            event = recv_monitor_message(connection.monitor)["event"]
+            for sequencer in connection.publishers.values():
+                if event == zmq.EVENT_DISCONNECTED:
+                    found += sequencer.disconnected(time.time())
+                else:
+                    found += sequencer.connected(time.time())
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not connection.begun:
+                connection.begun = True
+                if connection.source.replay is not None:
+                    self._ask(connection, None, 0)
+        return found
+
+    def _read_live(self, connection: _Connection) -> list[Delivery]:
+        found: list[Delivery] = []
+        for _ in range(_MOST_FRAMES_AT_ONCE):
+            try:
+                parts = connection.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            found += self._take(connection, parts)
+        return found
+
+    def _take(self, connection: _Connection, parts: list[bytes]) -> list[Delivery]:
+        at = time.time()
+        if len(parts) != 3 or len(parts[1]) != 8:
+            sizes = ", ".join(str(len(part)) for part in parts)
+            detail = f"frames of {sizes} bytes are not a topic, a number and a batch"
+            return [self._unreadable(connection, detail, at)]
+        topic, number, payload = parts
+        seq = int.from_bytes(number, "big")
+        if len(payload) > self._most_bytes:
+            detail = (
+                f"batch {seq} has {len(payload)} bytes; {self._most_bytes} are read"
+            )
+            return [self._unreadable(connection, detail, at)]
+        sequencer = self._publisher(connection, topic)
+        if sequencer is None:
+            detail = f"more than {_MOST_PUBLISHERS} topics; batch {seq} is skipped"
+            return [self._unreadable(connection, detail, at)]
+        return sequencer.frame(seq, payload, at)
+
+    def _publisher(self, connection: _Connection, topic: bytes) -> Sequencer | None:
+        sequencer = connection.publishers.get(topic)
+        if sequencer is None and len(connection.publishers) < _MOST_PUBLISHERS:
+            source = connection.source
+            name = source.endpoint
+            if topic != source.topic.encode():
+                name += f" {topic.decode(errors='backslashreplace')}"
+            sequencer = Sequencer(name, replayable=source.replay is not None)
+            connection.publishers[topic] = sequencer
+        return sequencer
+
+    def _start_replays(self, connection: _Connection) -> None:
+        for sequencer in connection.publishers.values():
+            if sequencer.wants is not None:
+                since, sequencer.wants = sequencer.wants, None
+                self._ask(connection, sequencer, since)
+
+    def _ask(
+        self, connection: _Connection, sequencer: Sequencer | None, since: int
+    ) -> None:
+        assert connection.source.replay is not None
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.RCVHWM, 0)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.MAXMSGSIZE, 4 * self._most_bytes)
+        socket.setsockopt(zmq.IPV6, 1)
+        socket.connect(connection.source.replay)
+        socket.send_multipart([b"", since.to_bytes(8, "big")])
+        self._poller.register(socket, zmq.POLLIN)
+        now = time.monotonic()
+        connection.replays.append(
+            _Replay(
+                socket,
+                sequencer,
+                now + self._replay_seconds,
+                now + _LONGEST_REPLAY * self._replay_seconds,
+            )
+        )
+
+    def _read_replay(self, connection: _Connection, replay: _Replay) -> list[Delivery]:
+        for _ in range(_MOST_FRAMES_AT_ONCE):
+            try:
+                parts = replay.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            if len(parts) != 4 or parts[0] or len(parts[2]) != 8:
+                return self._end_replay(connection, replay, "a malformed reply")
+            if parts[2] == _END:
+                return self._end_replay(connection, replay, None)
+            replay.size += len(parts[3])
+            if replay.size > _LARGEST_REPLAY:
+                return self._end_replay(connection, replay, "too much to hold")
+            if len(parts[3]) <= self._most_bytes:
+                number = int.from_bytes(parts[2], "big")
+                replay.frames.append((parts[1], number, parts[3]))
+        deadline = time.monotonic() + self._replay_seconds
+        replay.deadline = min(deadline, replay.last_deadline)
+        return []
+
+    def _end_replay(
+        self, connection: _Connection, replay: _Replay, failure: str | None
+    ) -> list[Delivery]:
+        self._poller.unregister(replay.socket)
+        replay.socket.close()
+        connection.replays.remove(replay)
+        at = time.time()
+        by_topic: dict[bytes, list[tuple[int, bytes]]] = {}
+        for topic, seq, payload in replay.frames:
+            by_topic.setdefault(topic, []).append((seq, payload))
+        if replay.sequencer is None:
+            return self._learn_history(connection, by_topic, failure, at)
+        frames: list[tuple[int, bytes]] = []
+        for topic, sequencer in connection.publishers.items():
+            if sequencer is replay.sequencer:
+                frames = by_topic.get(topic, [])
+        return replay.sequencer.replay(frames, failure, at)
+
+    def _learn_history(
+        self,
+        connection: _Connection,
+        by_topic: dict[bytes, list[tuple[int, bytes]]],
+        failure: str | None,
+        at: float,
+    ) -> list[Delivery]:
+        """What a publisher remembers from before the first live frame."""
+        found: list[Delivery] = []
+        if failure is not None:
+            found.append(Trouble(connection.source.endpoint, at, "replay", failure))
+        for topic, frames in by_topic.items():
+            sequencer = self._publisher(connection, topic)
+            if sequencer is not None and sequencer.begin():
+                sequencer.wants = None
+                found += sequencer.replay(frames, failure, at)
+        return found
+
+    @staticmethod
+    def _unreadable(connection: _Connection, detail: str, at: float) -> Trouble:
+        return Trouble(connection.source.endpoint, at, "unreadable", detail)
+
+
+def _ports_up(address: str, rank: int) -> str:
+    """vLLM's rule for the address of a data-parallel rank."""
+    if rank == 0:
+        return address
+    if address.startswith("inproc"):
+        return f"{address}_dp{rank}"
+    base, separator, port = address.rpartition(":")
+    if not address.startswith("tcp") or not port.isdigit():
+        raise ValueError(f"{address!r} has no port to count data-parallel ranks from")
+    return f"{base}{separator}{int(port) + rank}"
