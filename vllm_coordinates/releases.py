@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from vllm_coordinates.errors import UnsupportedError
+from .errors import UnsupportedError
 
 
 @dataclass(frozen=True)

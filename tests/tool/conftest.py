@@ -16,9 +16,9 @@ from vllm_coordinates.tree import Tree
 
 def pip(environment: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run this environment's pip on another environment."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     return subprocess.run(
-        [sys.executable, "-m", "pip", "--python", environment / "bin/python"]
-        + ["--disable-pip-version-check", *arguments],
+        [*command, "--python", environment / "bin/python", *arguments],
         env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
         capture_output=True,
         text=True,

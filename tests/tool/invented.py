@@ -105,12 +105,15 @@ def write_wheel(
     """
     stem = f"{name.replace('-', '_')}-{version}"
     info = f"{stem}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata = (
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        "Requires-Dist: packaging\n\nName: no\n"
+    )
     wheel = f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {inner_tags or tags}\n"
     members = {
         **sources,
         f"{stem}.data/scripts/vllm-bench": b"#!python\nprint('invented')\n",
-        f"{info}/METADATA": f"{metadata}Requires-Dist: packaging\n\nName: no\n".encode(),
+        f"{info}/METADATA": metadata.encode(),
         f"{info}/WHEEL": wheel.encode(),
         f"{info}/entry_points.txt": b"[console_scripts]\nvllm = vllm:main\n",
     }

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -101,10 +102,7 @@ def test_a_kill_at_any_step_loses_nothing(tree, tmp_path, command, half):
     step, lived = 0, False
     while not lived:
         killed = copy(tree.root, tmp_path / "killed")
-        lived = attempt(
-            lambda disk, folder=killed: COMMANDS[command](folder, disk),
-            DeadlyDisk(step, half),
-        )
+        lived = attempt(partial(COMMANDS[command], killed), DeadlyDisk(step, half))
         status = read_status(tree_in(killed), wanted.digest)
         left = snapshot(killed)
         if status.condition == "stock":
@@ -131,14 +129,11 @@ def test_a_kill_at_any_step_loses_nothing(tree, tmp_path, command, half):
 
 def test_a_kill_during_the_finishing_of_a_killed_apply_loses_nothing(tree, tmp_path):
     stock = snapshot(tree.root)
-    for first in range(0, 30, 3):
-        for second in range(0, 30, 3):
+    for first in range(0, 30, 4):
+        for second in range(0, 30, 4):
             folder = copy(tree.root, tmp_path / "twice")
             for step, command in ((first, "apply"), (second, "upgrade")):
-                attempt(
-                    lambda disk, c=command: COMMANDS[c](folder, disk),
-                    DeadlyDisk(step, half=True),
-                )
+                attempt(partial(COMMANDS[command], folder), DeadlyDisk(step, True))
             revert(tree_in(folder))
             assert snapshot(folder) == stock, (first, second)
 
