@@ -5,7 +5,7 @@ A tree is upstream's Python sources with a distribution's metadata beside them, 
 that vLLM takes its platform for a CPU. It lacks the compiled extensions: what
 manages blocks, schedules and parses runs; what computes does not.
 
-Trees are built once and kept in `.cache/trees`. Unchanged files are links to the
+Trees are built once and kept beside the sources. Unchanged files are links to the
 sources, so nothing may write into a file of a tree.
 """
 
@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from sources import CACHE, sources_of
 from vllm_coordinates.plan import Change, make_plan
 from vllm_coordinates.releases import RELEASES
 
@@ -25,14 +26,9 @@ RELEASE_NAMES = tuple(release.version for release in RELEASES)
 ON_A_TREE = (ROOT / "tests" / "in_tree", ROOT / "tests" / "pool")
 """Folders of tests that import `vllm`, and so run once per release."""
 
-_CACHE = ROOT / ".cache" / "trees"
+_TREES = CACHE / "trees"
 # Another test run may still be importing from a tree of an older series.
 _UNUSED_AFTER_S = 3600.0
-
-
-def sources_of(release: str) -> Path:
-    """The unpacked sources of a release, the folder that holds `vllm/`."""
-    return Path(os.environ["VLLM_SOURCES"]) / release
 
 
 def stock_tree(release: str) -> Path:
@@ -55,18 +51,18 @@ def environment(tree: Path) -> Mapping[str, str]:
         **os.environ,
         "PYTHONPATH": str(tree),
         "HF_HUB_OFFLINE": "1",
-        "VLLM_CACHE_ROOT": str(_CACHE.parent / "vllm"),
+        "VLLM_CACHE_ROOT": str(CACHE / "vllm"),
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",
     }
 
 
 def _tree(name: str, release: str, changes: Iterable[Change]) -> Path:
-    tree = _CACHE / name
+    tree = _TREES / name
     if not tree.is_dir():
-        _CACHE.mkdir(parents=True, exist_ok=True)
+        _TREES.mkdir(parents=True, exist_ok=True)
         _remove_unused()
-        started = Path(tempfile.mkdtemp(dir=_CACHE, prefix="new-"))
+        started = Path(tempfile.mkdtemp(dir=_TREES, prefix="new-"))
         _build(started, release, changes)
         try:
             started.rename(tree)
@@ -102,6 +98,6 @@ def _link(source: str, target: str) -> None:
 
 
 def _remove_unused() -> None:
-    for tree in _CACHE.iterdir():
+    for tree in _TREES.iterdir():
         if time.time() - tree.stat().st_mtime > _UNUSED_AFTER_S:
             shutil.rmtree(tree, ignore_errors=True)
