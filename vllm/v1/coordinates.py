@@ -32,6 +32,7 @@ MAX_LABEL_LENGTH = 256
 """The longest label, in characters."""
 
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_NOT_ENCODABLE = "must be encodable as UTF-8 (it has a lone surrogate)"
 
 
 class ReportMode(StrEnum):
@@ -64,10 +65,8 @@ def label_fault(value: Any) -> str | None:
         return "must not be blank"
     if _CONTROL_CHARACTER.search(value):
         return "must not contain control characters"
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return "must be encodable as UTF-8 (it has a lone surrogate)"
+    if not _is_encodable(value):
+        return _NOT_ENCODABLE
     return None
 
 
@@ -87,6 +86,30 @@ def check_label(name: str, value: Any) -> None:
     fault = label_fault(value)
     if fault is not None:
         raise VLLMValidationError(f"{name} {fault}.", parameter=name)
+
+
+def check_extra_args(extra_args: Mapping[str, Any]) -> None:
+    """Refuse labels in `extra_args` that cannot be sent to the engine.
+
+    `extra_args` go there whole, so that holds for a label too that another one of
+    the request has precedence over.
+
+    Raises:
+        VLLMValidationError: A label there is not encodable as UTF-8.
+    """
+    for name in (SESSION_ID, CONTINUATION_ID):
+        value = extra_args.get(name)
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, str) and not _is_encodable(part):
+                raise VLLMValidationError(f"{name} {_NOT_ENCODABLE}.", parameter=name)
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def coordinates_enabled(config: "KVEventsConfig | None") -> bool:
@@ -118,6 +141,7 @@ def check_coordinates(
             unknown, refused by the server, or lacks the labels it needs.
     """
     extra_args = extra_args or {}
+    check_extra_args(extra_args)
     session_id = session_id or None
     if coordinates_enabled(config):
         continuation_id = continuation_id or extra_args.get(CONTINUATION_ID) or None
