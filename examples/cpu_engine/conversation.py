@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labeled conversations with a server, as a gateway would hold them."""
 
-import hashlib
-import json
 from dataclasses import dataclass
 
 import httpx
 
 from cpu_engine.server import MODEL_NAME
+from vllm_coordinates.stream.mint import chat
 
 TURN_TOKENS = 16
 _REQUEST_TIMEOUT_S = 120.0
@@ -45,7 +44,6 @@ class Conversation:
         self._url = url
         self._session_id = session_id
         self._messages = [{"role": "system", "content": system}]
-        self._continuation_id = ""
 
     def ask(self, question: str) -> Sent:
         """Plays one turn.
@@ -54,21 +52,22 @@ class Conversation:
             httpx.HTTPError: The server did not take it.
         """
         self._messages.append({"role": "user", "content": question})
-        self._continuation_id = _mint(self._continuation_id, self._messages)
+        body = {
+            "model": MODEL_NAME,
+            "messages": self._messages,
+            "max_tokens": TURN_TOKENS,
+            "ignore_eos": True,
+            "temperature": 0,
+            "return_token_ids": True,
+        }
+        continuation_id = chat(body).continuation_id
         response = httpx.post(
             f"{self._url}/v1/chat/completions",
             headers={
                 "X-Session-ID": self._session_id,
-                "X-Continuation-ID": self._continuation_id,
+                "X-Continuation-ID": continuation_id,
             },
-            json={
-                "model": MODEL_NAME,
-                "messages": self._messages,
-                "max_tokens": TURN_TOKENS,
-                "ignore_eos": True,
-                "temperature": 0,
-                "return_token_ids": True,
-            },
+            json=body,
             timeout=_REQUEST_TIMEOUT_S,
         ).raise_for_status()
         answer = response.json()
@@ -78,12 +77,7 @@ class Conversation:
         )
         return Sent(
             session_id=self._session_id,
-            continuation_id=self._continuation_id,
+            continuation_id=continuation_id,
             tokens=(*answer["prompt_token_ids"], *choice["token_ids"]),
             cached=answer["usage"]["prompt_tokens_details"]["cached_tokens"],
         )
-
-
-def _mint(parent: str, messages: list[dict[str, str]]) -> str:
-    """An id for a position in a conversation: equal ids, equal conversations."""
-    return hashlib.sha256(f"{parent}\0{json.dumps(messages)}".encode()).hexdigest()[:32]

@@ -2,6 +2,7 @@
 """`make demo` and `make serve`: labels go in over HTTP and come back on the events."""
 
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from cpu_engine.conversation import Conversation, Sent
 from cpu_engine.report import Exchange, faults, table
-from cpu_engine.server import EngineServer, ServerError, ServerOptions
+from cpu_engine.server import MODEL_NAME, EngineServer, ServerError, ServerOptions
 from cpu_engine.tap import EventTap, Frame, StreamError
 from cpu_engine.tiny_model import TinyModel, ensure_model
 from vllm_coordinates.stream.wire import BlockStored
@@ -151,12 +152,21 @@ def _summary(exchanges: list[Exchange]) -> str:
 
 
 def _serve_until_interrupted(server: EngineServer) -> None:
-    command = shlex.join(
-        ["vllm", *server.options.arguments(int(server.url.rpartition(":")[2]))]
-    )
+    port = int(server.url.rpartition(":")[2])
+    command = shlex.join(["vllm", *server.options.arguments(port)])
+    [source] = server.event_sources()
     console.print(
-        f"\nThe server keeps running until Ctrl-C. It was started with\n\n{command}\n",
+        "\nThe server runs until Ctrl-C. Try, from another terminal:\n\n"
+        f"  curl {server.url}/v1/chat/completions \\\n"
+        "      -H 'Content-Type: application/json' \\\n"
+        "      -H 'X-Session-ID: carol' -H 'X-Continuation-ID: carol-1' \\\n"
+        f"""      -d '{{"model": "{MODEL_NAME}", "max_tokens": 40, "messages":\n"""
+        """           [{"role": "user", "content": "Hello!"}]}'\n"""
+        f"  {Path(sys.executable).parent / 'vllm-coordinates'} watch"
+        f" {source.endpoint}\n\n"
+        f"It was started by\n\n  {command}\n",
         soft_wrap=True,
+        markup=False,
     )
     server.wait()
 

@@ -202,6 +202,11 @@ class EngineServer:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
+    @property
+    def pid(self) -> int | None:
+        """The server's process, the leader of its group; None when stopped."""
+        return self._process.pid if self._process else None
+
     def alive(self) -> bool:
         """Whether the server's process runs."""
         return self._process is not None and self._process.poll() is None

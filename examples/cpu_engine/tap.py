@@ -93,13 +93,18 @@ class EventTap:
             else:
                 arrived = []
             if not arrived or arrived[0].seq > self._next:
-                arrived = [*self._replay(self._next), *arrived]
+                arrived = [*self.replay(self._next), *arrived]
             for frame in arrived:
                 if frame.seq == self._next:
                     self._next += 1
                     yield frame
 
-    def _replay(self, start: int) -> list[Frame]:
+    def replay(self, start: int) -> list[Frame]:
+        """The frames from sequence number `start` on, from the replay socket.
+
+        Raises:
+            StreamError: It did not answer.
+        """
         frames: list[Frame] = []
         with self._replay_socket() as replay:
             replay.send_multipart((b"", start.to_bytes(8, "big")))

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The launcher and the tap, which the demonstration and the tests stand on."""
+
+import pytest
+
+from cpu_engine.server import EngineServer, ServerError
+from cpu_engine.tap import EventTap
+from engine import served_trees
+from engine.conftest import Options
+from engine.engine import BLOCK, Engine, family, fresh_tokens
+
+
+def test_a_server_that_does_not_start_says_why(options: Options) -> None:
+    server = EngineServer(options(served_trees.stock(), max_model_len=10**6))
+    with pytest.raises(ServerError, match="max_model_len") as raised:
+        server.start()
+    assert str(raised.value).startswith("the server exited before it answered")
+    assert str(server.log) in str(raised.value)
+    assert not server.alive()
+
+
+def test_the_engine_core_is_a_process_that_a_stop_must_reach(engine: Engine) -> None:
+    """Every server of these tests is checked for what it leaves behind."""
+    assert len(family(engine.server)) > 1
+
+
+def test_a_tap_that_joins_late_reads_from_the_first_batch_on(engine: Engine) -> None:
+    engine.complete(fresh_tokens(BLOCK + 1)).raise_for_status()
+    last = engine.frames()[-1].seq
+    with EventTap(engine.sources[0]) as late:
+        frames = late.read_until(lambda frame: frame.seq == last)
+    assert [frame.seq for frame in frames] == list(range(last + 1))

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`"coordinates": false` keeps labels off the wire, whatever clients send."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from engine import served_trees
+from engine.conftest import Options
+from engine.engine import BLOCK, Engine, fresh_tokens, running
+
+LABELS = {"session_id": "s", "continuation_id": "c"}
+
+
+@pytest.fixture(scope="module")
+def switched_off(options: Options) -> Iterator[Engine]:
+    """Patched 0.32.0 with labels switched off, and a pool that evicts."""
+    with running(
+        options(
+            served_trees.patched(),
+            num_blocks=9,
+            max_model_len=8 * BLOCK,
+            kv_events={"coordinates": False},
+        )
+    ) as started:
+        yield started
+
+
+def test_no_event_carries_a_continuation(switched_off: Engine) -> None:
+    switched_off.events()
+    for _ in range(3):
+        switched_off.complete(fresh_tokens(5 * BLOCK), **LABELS).raise_for_status()
+    frames = switched_off.frames()
+    assert any(b"BlockRemoved" in frame.payload for frame in frames)
+    assert not any(b"continuation_id" in frame.payload for frame in frames)
+
+
+def test_session_id_is_stock_vllm_s_and_stays(switched_off: Engine) -> None:
+    switched_off.events()
+    switched_off.complete(fresh_tokens(2 * BLOCK), **LABELS).raise_for_status()
+    assert {event.session_id for event in switched_off.stored()} == {"s"}
+
+
+def test_even_a_bad_continuation_is_ignored(switched_off: Engine) -> None:
+    response = switched_off.complete(fresh_tokens(BLOCK), continuation_id=" ")
+    assert response.status_code == 200
+
+
+def test_the_coordinates_mode_is_refused(switched_off: Engine) -> None:
+    response = switched_off.complete(
+        fresh_tokens(BLOCK),
+        vllm_xargs={"kv_cache_report_mode": "coordinates"},
+        **LABELS,
+    )
+    assert response.status_code == 400
+    assert (
+        "kv_cache_report_mode must be one of incremental, full"
+        " (this server has coordinates switched off)."
+    ) in response.json()["error"]["message"]
