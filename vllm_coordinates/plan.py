@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the series makes of one tree of vLLM: computed in full, nothing written."""
 
-import ast
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +48,6 @@ def make_plan(
     version: str,
     release: str,
     *,
-    originals: Path | None = None,
     series: Series | None = None,
 ) -> Plan:
     """Work out the series for the tree below `root`.
@@ -58,8 +56,6 @@ def make_plan(
         root: The folder that holds `vllm/`, as upstream ships it.
         version: The tree's version.
         release: The release that the version is recognised as.
-        originals: A folder whose files stand in for those of `root`: what a
-            patched tree has kept of the files from before.
         series: The series; this installation's own by default.
 
     Raises:
@@ -67,7 +63,7 @@ def make_plan(
             a file would no longer be Python. Nothing has been written.
     """
     series = series or load_series()
-    tree = TreeFiles(root, originals)
+    tree = TreeFiles(root)
     for patch in series.patches:
         tree.patch = patch.name
         for edit in patch.edits:
@@ -89,20 +85,17 @@ class TreeFiles:
 
     Args:
         root: The folder that holds `vllm/`.
-        originals: A folder whose files stand in for those of `root`, or None.
     """
 
-    def __init__(self, root: Path, originals: Path | None = None) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
-        self._originals = originals
         self.patch = ""
         self.texts: dict[str, str] = {}
         self.touched: dict[str, list[str]] = {}
 
     def original(self, path: str) -> bytes:
         """The bytes from before any patch."""
-        kept = self._originals / path if self._originals else None
-        return (kept if kept and kept.is_file() else self._root / path).read_bytes()
+        return (self._root / path).read_bytes()
 
     def paths(self, glob: str) -> list[str]:
         """The files that match a glob, in order."""
@@ -145,7 +138,8 @@ def _rewrite(edit: Edit, tree: TreeFiles, version: str) -> None:
 
 def _check_syntax(change: Change, version: str) -> None:
     try:
-        ast.parse(change.after)
+        # Unlike a parser, this refuses a name that a signature has twice, too.
+        compile(change.after, change.path, "exec", dont_inherit=True)
     except SyntaxError as error:
         raise AnchorError(
             patch=", ".join(change.patches),

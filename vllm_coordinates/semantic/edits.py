@@ -16,22 +16,11 @@ from typing import Protocol
 
 from ast_grep_py import SgNode
 
-from .source import (
-    Insertion,
-    Source,
-    body_of,
-    docstring_of,
-    end,
-    indent,
-    is_annotated,
-    is_string,
-    start,
-    statement_of,
-    statements,
-)
+from . import definitions
+from .lists import add_last, keyword_name
+from .source import Insertion, Source, end, in_unix_lines, indent, start, statement_of
 
-_IMPORTS = {"import_statement", "import_from_statement"}
-_PARAMETERS = {"typed_parameter", "typed_default_parameter", "default_parameter"}
+_LISTS = {"argument_list", "dictionary", "list", "set", "tuple"}
 
 
 class MisplacedEdit(Exception):
@@ -136,10 +125,7 @@ class FileEdit(Edit):
         Raises:
             MisplacedEdit: There are more or fewer places than `places`.
         """
-        sites = self.sites(text)
-        if len(sites) != self.places:
-            raise MisplacedEdit(self.file, self.where(), self.places, len(sites))
-        return Source(text).splice(s.change for s in sites if s.change is not None)
+        return in_unix_lines(text, self._apply)
 
     def rewrite(self, tree: Tree) -> None:
         text = tree.read(self.file)
@@ -147,8 +133,11 @@ class FileEdit(Edit):
             raise MisplacedEdit(self.file, "the file", 1, 0)
         tree.write(self.file, self.apply(text))
 
-    def _in_scope(self) -> str:
-        return f" in {self.scope}" if self.scope else ""
+    def _apply(self, text: str) -> str:
+        sites = self.sites(text)
+        if len(sites) != self.places:
+            raise MisplacedEdit(self.file, self.where(), self.places, len(sites))
+        return Source(text).splice(s.change for s in sites if s.change is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,41 +154,54 @@ class _AtAnchor(FileEdit):
         return [
             Site((start(node), end(node)), self.change(source, node))
             for node in scope.find_all(pattern=self.anchor)
+            if self.fits(source, node)
         ]
+
+    def fits(self, source: Source, node: SgNode) -> bool:
+        """Whether what matches the anchor is a place for this verb."""
+        return True
 
     @abstractmethod
     def change(self, source: Source, node: SgNode) -> Insertion | None:
         """What to do at one anchor; None where it is done already."""
 
+    def _in_scope(self) -> str:
+        return f" in {self.scope}" if self.scope else ""
+
 
 class _InsertAfter(_AtAnchor):
+    def fits(self, source: Source, node: SgNode) -> bool:
+        return source.has_own_lines(statement_of(node))
+
     def change(self, source: Source, node: SgNode) -> Insertion | None:
         statement = statement_of(node)
-        text = indent(self.text, source.line_indent(statement))
+        block = indent(self.text, source.line_indent(statement))
         at = source.line_end(statement)
-        if source.text.startswith("\n" + text, at):
-            return None
-        return Insertion(at, at, "\n" + text)
+        done = source.has_lines(block, at + 1)
+        return None if done else Insertion(at, at, "\n" + block)
 
 
 class _InsertBefore(_AtAnchor):
+    def fits(self, source: Source, node: SgNode) -> bool:
+        return source.has_own_lines(statement_of(node))
+
     def change(self, source: Source, node: SgNode) -> Insertion | None:
         statement = statement_of(node)
-        prefix = source.line_indent(statement)
-        text = indent(self.text, prefix) + "\n"
-        at = start(statement) - len(prefix)
-        if source.text.endswith(text, 0, at):
-            return None
-        return Insertion(at, at, text)
+        block = indent(self.text, source.line_indent(statement))
+        at = source.comments_start(statement)
+        # The block may be a comment: then it is one of those above the statement.
+        ends = (at, source.line_start(statement))
+        done = any(source.ends_lines(block, stop) for stop in ends)
+        return None if done else Insertion(at, at, block + "\n")
 
 
 class _Replace(_AtAnchor):
     def sites_in(self, source: Source, scope: SgNode) -> list[Site]:
-        # White space aside: a replacement takes the indentation of its place.
-        done_already = re.compile(r"\s+".join(map(re.escape, self.text.split())))
         done = [
             Site(found.span(), None)
-            for found in done_already.finditer(source.text, start(scope), end(scope))
+            for found in self._replacement().finditer(
+                source.text, start(scope), end(scope)
+            )
         ]
         inside = [site.anchor for site in done]
         todo = [
@@ -214,56 +216,75 @@ class _Replace(_AtAnchor):
         text = indent(self.text, prefix).removeprefix(prefix)
         return Insertion(start(node), end(node), text)
 
+    def _replacement(self) -> re.Pattern[str]:
+        """The text, wherever it stands: white space follows its place."""
+        words = r"\s+".join(map(re.escape, self.text.split()))
+        return re.compile(rf"(?<!\w){words}(?!\w)")
+
 
 class _ReplaceCondition(_AtAnchor):
     def where(self) -> str:
         return f"`if {self.anchor}:`{self._in_scope()}"
 
     def sites_in(self, source: Source, scope: SgNode) -> list[Site]:
-        conditions = [
-            condition
-            for statement in scope.find_all(kind="if_statement")
-            if (condition := statement.field("condition")) is not None
-            and condition.text() in (self.anchor, self.text)
-        ]
-        return [Site((start(c), end(c)), self.change(source, c)) for c in conditions]
+        # What another edit puts in may hold the anchor; it is not meant then.
+        found = _conditions(scope, self.text) or _conditions(scope, self.anchor)
+        return [Site((start(c), end(c)), self.change(source, c)) for c in found]
 
     def change(self, source: Source, node: SgNode) -> Insertion | None:
-        if node.text() == self.text:
-            return None
-        return Insertion(start(node), end(node), self.text)
+        done = node.text() == self.text
+        return None if done else Insertion(start(node), end(node), self.text)
 
 
 class _AddArgument(_AtAnchor):
+    def fits(self, source: Source, node: SgNode) -> bool:
+        arguments = node.field("arguments")
+        return arguments is not None and arguments.kind() == "argument_list"
+
     def change(self, source: Source, node: SgNode) -> Insertion | None:
         arguments = node.field("arguments")
-        assert arguments is not None, f"{self.anchor} is not a call"
+        assert arguments is not None
         name = self.text.partition("=")[0].strip()
         if any(keyword_name(child) == name for child in arguments.children()):
             return None
-        return append_to_list(source, arguments, self.text)
+        return add_last(source, arguments, self.text)
 
 
 class _AddElement(_AtAnchor):
+    def fits(self, source: Source, node: SgNode) -> bool:
+        into = node.get_match("INTO")
+        return into is not None and into.kind() in _LISTS
+
     def change(self, source: Source, node: SgNode) -> Insertion | None:
         into = node.get_match("INTO")
-        assert into is not None, f"{self.anchor} has no $INTO"
+        assert into is not None
         if any(child.text() == self.text for child in into.children()):
             return None
-        return append_to_list(source, into, self.text)
+        return add_last(source, into, self.text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _InDefinition(FileEdit):
-    """An edit of a definition itself, named by its scope alone."""
+    """An edit of a definition itself, named by its scope alone.
+
+    Attributes:
+        text: What is brought in.
+        change: What to do to the definition; a function of `definitions`.
+        part: The part of the definition that it needs, for messages.
+        fits: Whether the definition has that part.
+    """
 
     text: str
     change: Callable[[Source, SgNode, str], Insertion | None]
+    part: str = "the body"
+    fits: Callable[[Source, SgNode], bool] = definitions.has_body
 
     def where(self) -> str:
-        return f"the definition of {self.scope}" if self.scope else "the module's top"
+        return f"{self.part} of {self.scope or 'the module'}"
 
     def sites_in(self, source: Source, scope: SgNode) -> list[Site]:
+        if not self.fits(source, scope):
+            return []
         name = scope.field("name")
         anchor = (0, 0) if name is None else (start(name), end(name))
         return [Site(anchor, self.change(source, scope, self.text))]
@@ -325,7 +346,7 @@ def add_element(
 
 def add_import(file: str, text: str, *, since: str = "") -> FileEdit:
     """Import at the top of a module, among the imports of the same package."""
-    return _InDefinition(file=file, text=text, change=_import, since=since)
+    return _InDefinition(file=file, text=text, change=definitions.import_, since=since)
 
 
 def add_field(file: str, cls: str, text: str, *, since: str = "") -> FileEdit:
@@ -333,7 +354,9 @@ def add_field(file: str, cls: str, text: str, *, since: str = "") -> FileEdit:
 
     `text` is the declaration, with the comment or string that explains it.
     """
-    return _InDefinition(file=file, scope=cls, text=text, change=_field_, since=since)
+    return _InDefinition(
+        file=file, scope=cls, text=text, change=definitions.field, since=since
+    )
 
 
 def add_parameter(file: str, function: str, text: str, *, since: str = "") -> FileEdit:
@@ -342,192 +365,54 @@ def add_parameter(file: str, function: str, text: str, *, since: str = "") -> Fi
     Last, so that no caller's positional arguments shift.
     """
     return _InDefinition(
-        file=file, scope=function, text=text, change=_parameter, since=since
+        file=file,
+        scope=function,
+        text=text,
+        change=definitions.parameter,
+        part="the signature",
+        fits=definitions.has_signature,
+        since=since,
     )
 
 
 def add_method(file: str, cls: str, text: str, *, since: str = "") -> FileEdit:
     """Define a method at the end of a class, or a function at a module's end."""
-    return _InDefinition(file=file, scope=cls, text=text, change=_method, since=since)
+    return _InDefinition(
+        file=file, scope=cls, text=text, change=definitions.method, since=since
+    )
 
 
 def prepend_to(file: str, function: str, text: str, *, since: str = "") -> FileEdit:
     """Put statements first in a function, after its docstring."""
     return _InDefinition(
-        file=file, scope=function, text=text, change=_first, since=since
+        file=file, scope=function, text=text, change=definitions.first, since=since
     )
 
 
 def append_to(file: str, function: str, text: str, *, since: str = "") -> FileEdit:
-    """Put statements last in a function."""
+    """Put statements last in a function, which must not end by leaving it."""
     return _InDefinition(
-        file=file, scope=function, text=text, change=_last, since=since
+        file=file,
+        scope=function,
+        text=text,
+        change=definitions.last,
+        part="a reachable end",
+        fits=definitions.has_end,
+        since=since,
     )
 
 
 def replace_body(file: str, function: str, text: str, *, since: str = "") -> FileEdit:
     """Hand a function's body, but its docstring, to `text`."""
     return _InDefinition(
-        file=file, scope=function, text=text, change=_body, since=since
+        file=file, scope=function, text=text, change=definitions.body, since=since
     )
 
 
-def append_to_list(source: Source, bracketed: SgNode, text: str) -> Insertion | None:
-    """One more item for `(...)`, `[...]` or `{...}`, laid out as its neighbours.
-
-    The item goes last, but before `**kwargs` of a parameter list.
-    """
-    children = bracketed.children()
-    items = [c for c in children if c.is_named() and c.kind() != "comment"]
-    ahead = [c for c in items if c.kind() == "dictionary_splat_pattern"]
-    if ahead:
-        at = start(ahead[0])
-        return Insertion(at, at, f"{text},{gap_before(source, ahead[0])}")
-    if not items:
-        return Insertion(end(children[0]), end(children[0]), text)
-    at = end(items[-1])
-    return Insertion(at, at, f",{gap_before(source, items[-1])}{text}")
-
-
-def gap_before(source: Source, item: SgNode) -> str:
-    """What separates `item` from the one before it: a line of its own, or a space."""
-    return "\n" + source.line_indent(item) if source.starts_line(item) else " "
-
-
-def keyword_name(node: SgNode) -> str | None:
-    """The name of a keyword argument; None for any other node."""
-    name = node.field("name") if node.kind() == "keyword_argument" else None
-    return None if name is None else name.text()
-
-
-def parameter_name(node: SgNode) -> str | None:
-    """The name that a parameter binds; None for punctuation and separators."""
-    if node.kind() == "identifier":
-        return node.text()
-    if node.kind() in _PARAMETERS:
-        first = node.child(0)
-        return None if first is None else first.text()
-    return None
-
-
-def _import(source: Source, module: SgNode, text: str) -> Insertion | None:
-    top = [s for s in statements(module) if s.kind() in _IMPORTS]
-    if any(statement.text() == text for statement in top):
-        return None
-    name = _imported(Source(text).root.child(0))
-    package = name.partition(".")[0]
-    kin = [s for s in top if _imported(s).partition(".")[0] == package] or top
-    ahead = [s for s in kin if _imported(s) <= name]
-    if not kin:
-        return _first(source, module, text)
-    if not ahead:
-        return Insertion(start(kin[0]), start(kin[0]), text + "\n")
-    at = source.line_end(ahead[-1])
-    return Insertion(at, at, "\n" + text)
-
-
-def _imported(statement: SgNode | None) -> str:
-    """The module that an import statement names, for the order of imports."""
-    name = (
-        statement.field("module_name") or statement.field("name") if statement else None
-    )
-    return "" if name is None else name.text()
-
-
-def _field_(source: Source, cls: SgNode, text: str) -> Insertion | None:
-    body = body_of(cls)
-    if _declares(body, text):
-        return None
-    members = statements(body)
-    fields = [i for i, member in enumerate(members) if is_annotated(member)]
-    at = fields[-1] if fields else 0
-    gap = "\n"
-    # A string right after a field is its documentation.
-    if fields and at + 1 < len(members) and is_string(members[at + 1]):
-        at += 1
-        gap = "\n\n"
-    prefix = source.line_indent(members[at])
-    place = source.line_end(members[at])
-    return Insertion(place, place, gap + indent(text, prefix))
-
-
-def _declares(body: SgNode, text: str) -> bool:
-    wanted, present = (
-        {s.text().partition(":")[0] for s in statements(suite) if is_annotated(s)}
-        for suite in (Source(text).root, body)
-    )
-    return wanted <= present
-
-
-def _parameter(source: Source, function: SgNode, text: str) -> Insertion | None:
-    parameters = function.field("parameters")
-    assert parameters is not None
-    name = text.partition(":")[0].partition("=")[0].strip()
-    if any(parameter_name(child) == name for child in parameters.children()):
-        return None
-    return append_to_list(source, parameters, text)
-
-
-def _method(source: Source, owner: SgNode, text: str) -> Insertion | None:
-    body = body_of(owner)
-    wanted = [_named(s) for s in statements(Source(text).root)]
-    if set(wanted) <= {_named(s) for s in statements(body)}:
-        return None
-    last = statements(body)[-1]
-    top_level = owner.kind() == "module"
-    prefix = "" if top_level else source.line_indent(last)
-    gap = "\n\n\n" if top_level else "\n\n"
-    at = source.line_end(last)
-    return Insertion(at, at, gap + indent(text, prefix))
-
-
-def _named(statement: SgNode) -> str:
-    if statement.kind() == "decorated_definition":
-        inner = statement.field("definition")
-        assert inner is not None
-        statement = inner
-    name = statement.field("name")
-    return statement.text() if name is None else name.text()
-
-
-def _first(source: Source, function: SgNode, text: str) -> Insertion | None:
-    body = body_of(function)
-    docstring = docstring_of(body)
-    members = statements(body)
-    after_docstring = members if docstring is None else members[1:]
-    first = members[0]
-    prefix = source.line_indent(first)
-    block = indent(text, prefix)
-    if after_docstring and _starts_with(source, after_docstring, block):
-        return None
-    if docstring is None:
-        at = start(first) - len(prefix)
-        return Insertion(at, at, block + "\n")
-    at = source.line_end(docstring)
-    return Insertion(at, at, "\n" + block)
-
-
-def _starts_with(source: Source, members: list[SgNode], block: str) -> bool:
-    return source.text.startswith(block.lstrip(), start(members[0]))
-
-
-def _last(source: Source, function: SgNode, text: str) -> Insertion | None:
-    last = statements(body_of(function))[-1]
-    block = indent(text, source.line_indent(last))
-    at = source.line_end(last)
-    if source.text.endswith("\n" + block, 0, at):
-        return None
-    return Insertion(at, at, "\n" + block)
-
-
-def _body(source: Source, function: SgNode, text: str) -> Insertion | None:
-    body = body_of(function)
-    members = statements(body)[0 if docstring_of(body) is None else 1 :]
-    first = members[0]
-    block = indent(text, source.line_indent(first)).lstrip()
-    if source.text[start(first) : end(members[-1])] == block:
-        return None
-    return Insertion(start(first), end(members[-1]), block)
+def _conditions(scope: SgNode, text: str) -> list[SgNode]:
+    """The conditions of `if` statements that are `text`, to the letter."""
+    conditions = [s.field("condition") for s in scope.find_all(kind="if_statement")]
+    return [c for c in conditions if c is not None and c.text() == text]
 
 
 def _times(count: int) -> str:

@@ -6,7 +6,7 @@ what goes where.
 """
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,8 +47,8 @@ class Source:
                 string names the module itself.
 
         Returns:
-            The definition nodes, without decorators. More than one when the
-            name is defined more than once (overloads, branches).
+            The definition nodes, without decorators. More than one when a name
+            is defined more than once (overloads, a property and its setter).
         """
         nodes = [self.root]
         for name in filter(None, dotted.split(".")):
@@ -60,16 +60,9 @@ class Source:
             ]
         return nodes
 
-    def line_indent(self, node: SgNode) -> str:
-        """The white space that starts the line on which `node` begins."""
-        begin = self.text.rfind("\n", 0, start(node)) + 1
-        line = self.text[begin : start(node)]
-        return line[: len(line) - len(line.lstrip())]
-
-    def starts_line(self, node: SgNode) -> bool:
-        """Whether nothing but white space stands before `node` on its line."""
-        begin = self.text.rfind("\n", 0, start(node)) + 1
-        return not self.text[begin : start(node)].strip()
+    def line_start(self, node: SgNode) -> int:
+        """The offset of the start of the line on which `node` begins."""
+        return self.text.rfind("\n", 0, start(node)) + 1
 
     def line_end(self, node: SgNode) -> int:
         """The offset of the end of the line on which `node` ends.
@@ -80,14 +73,75 @@ class Source:
         newline = self.text.find("\n", end(node))
         return len(self.text) if newline < 0 else newline
 
+    def line_indent(self, node: SgNode) -> str:
+        """The white space that starts the line on which `node` begins."""
+        line = self.text[self.line_start(node) : start(node)]
+        return line[: len(line) - len(line.lstrip())]
+
+    def starts_line(self, node: SgNode) -> bool:
+        """Whether nothing but white space stands before `node` on its line."""
+        return not self.text[self.line_start(node) : start(node)].strip()
+
+    def rest_of_line(self, node: SgNode) -> str:
+        """What follows `node` on the line on which it ends."""
+        return self.text[end(node) : self.line_end(node)]
+
+    def has_own_lines(self, node: SgNode) -> bool:
+        """Whether `node` shares its lines with nothing but a comment."""
+        rest = self.rest_of_line(node).strip()
+        return self.starts_line(node) and (not rest or rest.startswith("#"))
+
+    def comments_start(self, statement: SgNode) -> int:
+        """`line_start`, or that of the comments which stand right above it.
+
+        They belong to their statement, so an insertion before it goes here.
+        """
+        first = statement
+        for comment in _comments_above(statement):
+            level = _column(comment) == _column(statement)
+            if not level or not self.starts_line(comment) or _gap(comment, first) > 1:
+                break
+            first = comment
+        return self.line_start(first)
+
+    def has_lines(self, block: str, at: int) -> bool:
+        """Whether the lines of `block` stand at `at`, as whole lines."""
+        stop = at + len(block)
+        return (
+            self.text.startswith(block, at)
+            and self.text[at - 1 : at] in ("", "\n")
+            and self.text[stop : stop + 1] in ("", "\n")
+        )
+
+    def ends_lines(self, block: str, at: int) -> bool:
+        """Whether the lines of `block` are the last ones before a line's start."""
+        begin = at - len(block) - 1
+        return begin >= 0 and self.has_lines(block, begin)
+
     def splice(self, insertions: Iterable[Insertion]) -> str:
-        """The text with all `insertions` made; those at one place keep order."""
+        """The text with all `insertions` made; the same one twice is made once.
+
+        Raises:
+            ValueError: Two of them replace overlapping parts.
+        """
         pieces: list[str] = []
         done = 0
-        for each in sorted(insertions, key=lambda i: (i.start, i.end)):
+        for each in dict.fromkeys(sorted(insertions, key=lambda i: (i.start, i.end))):
+            if each.start < done:
+                raise ValueError(f"{each.text!r} would go into what is replaced")
             pieces += [self.text[done : each.start], each.text]
             done = each.end
         return "".join([*pieces, self.text[done:]])
+
+
+def in_unix_lines(text: str, rewrite: Callable[[str], str]) -> str:
+    """`rewrite(text)` for a `rewrite` that knows lines to end in `\\n` only.
+
+    A text whose lines end in `\\r\\n`, every one, keeps it so.
+    """
+    if "\r\n" not in text or text.count("\r\n") != text.count("\n"):
+        return rewrite(text)
+    return rewrite(text.replace("\r\n", "\n")).replace("\n", "\r\n")
 
 
 def start(node: SgNode) -> int:
@@ -146,6 +200,26 @@ def is_annotated(statement: SgNode) -> bool:
 def indent(text: str, prefix: str) -> str:
     """`text` as a block of lines, each indented by `prefix` but the empty ones."""
     return textwrap.indent(textwrap.dedent(text).strip("\n"), prefix)
+
+
+def _comments_above(statement: SgNode) -> Iterator[SgNode]:
+    """The comments before a statement, the nearest first."""
+    # Those before the first statement of a suite stand before the suite.
+    suite = statement.parent()
+    nodes = [*statement.prev_all(), *(suite.prev_all() if suite else [])]
+    for node in nodes:
+        if node.kind() != "comment":
+            return
+        yield node
+
+
+def _column(node: SgNode) -> int:
+    return node.range().start.column
+
+
+def _gap(above: SgNode, below: SgNode) -> int:
+    """How many lines `below` starts under the end of `above`."""
+    return below.range().start.line - above.range().end.line
 
 
 def _definitions(node: SgNode) -> Iterator[SgNode]:

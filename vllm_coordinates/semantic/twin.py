@@ -15,16 +15,11 @@ from fnmatch import fnmatch
 
 from ast_grep_py import SgNode
 
-from .edits import (
-    Edit,
-    MisplacedEdit,
-    Tree,
-    append_to_list,
-    gap_before,
-    keyword_name,
-    parameter_name,
-)
-from .source import Insertion, Source, end, indent, statement_of
+from .edits import Edit, MisplacedEdit, Tree
+from .lists import add_beside, add_last, keyword_name, parameter_name
+from .source import Insertion, Source, in_unix_lines, statement_of
+
+_LISTS = {"argument_list", "parameters", "lambda_parameters"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +45,8 @@ class Twin(Edit):
         found = 0
         changed: dict[str, str] = {}
         for path, text in self.files(tree):
-            sites = list(self.sites(text))
-            found += len(sites)
-            changed[path] = self._splice(text, sites)
+            found += len(list(self.sites(text)))
+            changed[path] = self.apply(text)
         if found != self.places:
             where = ", ".join(self.within)
             anchor = f"a place that threads {self.old}"
@@ -73,7 +67,7 @@ class Twin(Edit):
 
     def apply(self, text: str) -> str:
         """One file's text with the new name threaded."""
-        return self._splice(text, list(self.sites(text)))
+        return in_unix_lines(text, self._apply)
 
     def sites(self, text: str) -> Iterator[SgNode]:
         """The nodes that thread the old name: parameters, arguments, assignments."""
@@ -87,7 +81,7 @@ class Twin(Edit):
                 yield node
         for node in root.find_all(kind="identifier"):
             parent = node.parent()
-            if node.text() == self.old and parent and parent.kind() == "argument_list":
+            if node.text() == self.old and parent and parent.kind() in _LISTS:
                 yield node
         for node in root.find_all(kind="assignment"):
             target = node.field("left")
@@ -95,9 +89,9 @@ class Twin(Edit):
             if target and target.text() in names and node.field("type") is None:
                 yield node
 
-    def _splice(self, text: str, sites: list[SgNode]) -> str:
+    def _apply(self, text: str) -> str:
         source = Source(text)
-        changes = (self._change(source, node) for node in sites)
+        changes = (self._change(source, node) for node in self.sites(text))
         return source.splice(c for c in changes if c is not None)
 
     def _change(self, source: Source, node: SgNode) -> Insertion | None:
@@ -106,19 +100,20 @@ class Twin(Edit):
         twin = self.rename(node.text())
         if node.kind() == "assignment":
             statement = statement_of(node)
-            text = "\n" + indent(twin, source.line_indent(statement))
+            # Later lines of the twin have their indentation already.
+            block = source.line_indent(statement) + twin
             at = source.line_end(statement)
-            return None if source.text.startswith(text, at) else Insertion(at, at, text)
-        if node.kind() == "identifier":
-            twin = f"{twin}={twin}"
+            done = source.has_lines(block, at + 1)
+            return None if done else Insertion(at, at, "\n" + block)
         beside = parent.children()
         if any(self.new in (keyword_name(c), parameter_name(c)) for c in beside):
             return None
         if node.kind() == "keyword_argument":
-            gap = gap_before(source, node)
-            return Insertion(end(node), end(node), f",{gap}{twin}")
+            return add_beside(source, node, twin)
+        if parent.kind() == "argument_list":
+            twin = f"{twin}={twin}"
         # Last in a signature and by keyword in a call: nothing positional shifts.
-        return append_to_list(source, parent, twin)
+        return add_last(source, parent, twin)
 
     def rename(self, text: str) -> str:
         """`text` with the old name, also as a part of names, become the new."""
