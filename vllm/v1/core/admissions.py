@@ -23,15 +23,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+import vllm.envs as envs
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved
 from vllm.logger import init_logger
 from vllm.v1.coordinates import ReportMode
-from vllm.v1.core.coordinate_events import span_removed, span_stored
+from vllm.v1.core.coordinate_events import (
+    external_hash,
+    span_removed,
+    span_stored,
+)
 from vllm.v1.core.kv_cache_utils import (
     BlockHashWithGroupId,
     KVCacheBlock,
-    get_block_hash,
-    maybe_convert_block_hash,
 )
 
 if TYPE_CHECKING:
@@ -73,6 +76,7 @@ class Admissions:
 
     def __init__(self, pool: "BlockPool") -> None:
         self._pool = pool
+        self._int_hashes = envs.VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES
         self._failed = False
         self.attributions: dict[BlockHashWithGroupId, int] = {}
         self._owners: dict[int, _Owner] = {}
@@ -379,7 +383,7 @@ class Admissions:
         if value & _HASHED:
             queue.append(
                 BlockRemoved(
-                    block_hashes=[maybe_convert_block_hash(get_block_hash(key))],
+                    block_hashes=[external_hash(key, self._int_hashes)],
                     medium=self._pool.medium,
                     group_idx=owner.group_id,
                     continuation_id=owner.continuation_id,

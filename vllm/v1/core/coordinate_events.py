@@ -14,6 +14,7 @@ from vllm.logger import init_logger
 from vllm.v1.coordinates import ReportMode
 from vllm.v1.core.kv_cache_utils import (
     BlockHashWithGroupId,
+    ExternalBlockHash,
     KVCacheBlock,
     make_block_hash_with_group_id,
 )
@@ -70,6 +71,19 @@ def span_removed(
         num_tokens=num_tokens,
         token_offset=token_offset,
     )
+
+
+def external_hash(key: BlockHashWithGroupId, as_int: bool) -> ExternalBlockHash:
+    """The block hash that events name for a key of the prefix cache.
+
+    What `maybe_convert_block_hash` makes of it, which asks the environment each
+    time: too much for what is done once per evicted block.
+
+    Args:
+        key: A block hash, and four bytes of group id after it.
+        as_int: `VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES`.
+    """
+    return int.from_bytes(key[-12:-4], "big") if as_int else key[:-4]
 
 
 def report_reuse(
