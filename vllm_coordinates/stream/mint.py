@@ -148,8 +148,8 @@ def responses(request: Mapping[str, Any], parent: str | None = None) -> Chain:
     """The chain of a Responses request, the body as a mapping.
 
     `parent` is the continuation of the turn that `previous_response_id` names;
-    the ids that vLLM derives are response ids, and do as well. Raises
-    ValueError where a field is missing or of another type, and where
+    that turn must have had the same instructions and tools, since these are
+    rendered first and the API does not carry them over. Raises ValueError where a field is missing or of another type, and where
     `previous_response_id` is given without `parent`.
     """
     given = request.get("input")
@@ -183,19 +183,22 @@ def messages(request: Mapping[str, Any]) -> Chain:
         if not isinstance(message, Mapping):
             raise ValueError("each of messages must be an object")
         blocks = _blocks(message.get("content"))
-        for position, block in enumerate(blocks, start=1):
-            last = position == len(blocks)
-            chain = _extend_block(chain, message.get("role"), block, last=last)
+        for position, block in enumerate(blocks):
+            role = message.get("role")
+            last = position == len(blocks) - 1
+            chain = _extend_block(chain, role, block, opens=not position, last=last)
     return chain
 
 
-def _extend_block(chain: Chain, role: Any, block: Any, *, last: bool = False) -> Chain:
+def _extend_block(
+    chain: Chain, role: Any, block: Any, *, opens: bool = True, last: bool = False
+) -> Chain:
     marked = last
     if isinstance(block, Mapping):
         marked = last or block.get("cache_control") is not None
         block = {key: block[key] for key in block if key != "cache_control"}
-    # Whether a message goes on is rendered, so it is part of the content.
-    return chain.extend([role, block, last], marked=marked)
+    # Two blocks of one message are rendered otherwise than two messages.
+    return chain.extend([role, block, opens], marked=marked)
 
 
 def _rooted(request: Mapping[str, Any]) -> Chain:
@@ -223,7 +226,7 @@ def _blocks(content: Any) -> list[Any]:
 def _renders_in_order(turn: Any) -> bool:
     """Whether two such turns' tokens diverge where their bytes do, or before."""
     if isinstance(turn, list):
-        # One block of a message: [role, block, whether it is the last].
+        # One block of a message: [role, block, whether it opens the message].
         turn = {"role": turn[0], "content": [turn[1]]} if len(turn) == 3 else None
     if isinstance(turn, str):
         return True

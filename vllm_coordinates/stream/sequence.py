@@ -165,7 +165,7 @@ class Sequencer:
                 self._heal(self._last)
                 return found
             found += self._read(seq, payload, at, replayed=True)
-        if self._suspended and not self._healing:
+        if self._suspended:
             self._suspended = False
             found.append(Resumed(self.endpoint, at))
         return found + self._release_held()
@@ -176,8 +176,11 @@ class Sequencer:
             return []
         if self._replayable or self._epoch is not None:
             return self._suspend("the connection was lost", at)
-        detail = "the connection was lost, and there is neither an epoch nor a replay"
-        return [self._drop(Reason.CONNECTION, f"{detail} socket to prove", at)]
+        detail = (
+            "the connection was lost, and there is neither an epoch nor a replay"
+            " socket to prove that it is the same publisher"
+        )
+        return [self._drop(Reason.CONNECTION, detail, at)]
 
     def connected(self, at: float) -> list[Delivery]:
         """There is a connection to some publisher again."""
@@ -205,7 +208,7 @@ class Sequencer:
         try:
             batch = decode_batch(payload)
         except WireError as error:
-            return self._unreadable(seq, payload, str(error), at)
+            return self._unreadable(seq, str(error), at, replayed=replayed)
         found: list[Delivery] = []
         if last is not None and batch.publisher_epoch != self._epoch:
             found.append(self._restart(Reason.EPOCH, self._epoch_detail(batch), at))
@@ -246,16 +249,20 @@ class Sequencer:
             self._seen.popitem(last=False)
 
     def _unreadable(
-        self, seq: int, payload: bytes, why: str, at: float
+        self, seq: int, why: str, at: float, *, replayed: bool
     ) -> list[Delivery]:
         detail = f"batch {seq} is unreadable: {why}"
         if self._last is None or seq != self._last + 1:
             # Not the next batch: a stray frame. If it took a batch's place,
             # that batch will be missed.
             return [self._trouble("unreadable", detail, at)]
-        dropped = self._drop(Reason.UNREADABLE, detail, at)
-        self._accept(seq, payload)
-        return [dropped]
+        if self._replayable and self._progress and not replayed:
+            self._heal(self._last)
+            return [
+                self._trouble("unreadable", detail, at),
+                *self._suspend(detail, at),
+            ]
+        return [self._drop(Reason.UNREADABLE, detail, at)]
 
     def _check_history(
         self,
