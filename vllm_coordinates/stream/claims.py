@@ -137,6 +137,7 @@ class Claims:
         gone is never settled by an event, so it has to end some time.
         """
         for name, claim in list(self._claims.items()):
+            self._settle(name, claim)
             latest = max(claim.sessions.values())
             if latest < before:
                 claim.doubtful.clear()

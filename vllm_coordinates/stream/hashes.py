@@ -125,7 +125,8 @@ class Hashes:
         """What is resident in the group of the sequences the label appears on.
 
         A labeled block's chain leads to the blocks before it, whoever reported
-        them, so reuse is seen in default mode, too.
+        them, so reuse is seen in default mode, too. Once no block of the label
+        is left, only an ancestor's label may still find the beginning.
         """
         found: Spans = []
         for start, end, _ in self._walk(group, continuation_id):

@@ -149,8 +149,9 @@ def responses(request: Mapping[str, Any], parent: str | None = None) -> Chain:
 
     `parent` is the continuation of the turn that `previous_response_id` names;
     that turn must have had the same instructions and tools, since these are
-    rendered first and the API does not carry them over. Raises ValueError where a field is missing or of another type, and where
-    `previous_response_id` is given without `parent`.
+    rendered first and the API does not carry them over. Raises ValueError where
+    a field is missing or of another type, and where `previous_response_id` is
+    given without `parent`.
     """
     given = request.get("input")
     items = [given] if isinstance(given, str) else _list(request, "input")
