@@ -20,7 +20,7 @@ from . import definitions
 from .lists import add_last, keyword_name
 from .source import Insertion, Source, end, in_unix_lines, indent, start, statement_of
 
-_LISTS = {"argument_list", "dictionary", "list", "set", "tuple"}
+_LISTS = {"list", "set", "tuple"}
 
 
 class MisplacedEdit(Exception):

@@ -16,7 +16,8 @@ def add_last(source: Source, bracketed: SgNode, text: str) -> Insertion:
     children = bracketed.children()
     items = [c for c in children if c.is_named() and c.kind() != "comment"]
     if not items:
-        return Insertion(end(children[0]), end(children[0]), text)
+        comma = "," if bracketed.kind() == "tuple" else ""
+        return Insertion(end(children[0]), end(children[0]), text + comma)
     if _takes_the_rest(items[-1]):
         at = start(items[-1])
         return Insertion(at, at, f"{text},{_gap_before(source, items[-1])}")

@@ -127,9 +127,12 @@ def twin(
     within: tuple[str, ...],
     outside: tuple[str, ...] = (),
     places: int,
+    since: str = "",
 ) -> Twin:
     """Thread `new` wherever the tree threads `old`."""
-    return Twin(old=old, new=new, within=within, outside=outside, places=places)
+    return Twin(
+        old=old, new=new, within=within, outside=outside, places=places, since=since
+    )
 
 
 def threads(text: str, name: str) -> Counter[str]:
