@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: what each command prints, and the exit codes.
 
-Exit codes are those of `vllm_coordinates.errors`, and 130 after Ctrl-C; the epilog
-of `--help` lists them. An expected fault is one line on stderr, `error: <one
-sentence>`, and never a traceback.
+Exit codes are those of `vllm_coordinates.errors`; the epilog of `--help` lists
+them. An expected fault is one line on stderr, `error: <one sentence>`, and never a
+traceback.
 """
 
 import sys
@@ -11,29 +11,29 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
 
 from . import install, wheel
 from .difference import tree_diff
-from .errors import CoordinatesError
+from .errors import CoordinatesError, StoppedError
 from .series import Patch, load_series
 from .status import Status, read_status
 from .tree import find_tree
 
-_INTERRUPTED = 130
 _EXIT_CODES = (
     "Exit codes: 0 done, or nothing to do; 1 `verify` found a broken stream; 2 wrong"
     " usage; 3 no vLLM to work on (none, not one, several, or editable); 4 a release"
     " that is not tested; 5 a patch does not fit; 6 a file was modified by somebody"
     " else; 7 something cannot be written; 8 another process is at work; 9 an"
     " interrupted apply or revert waits to be finished; 10 not a wheel to build from;"
-    " 130 interrupted."
+    " 130 stopped by Ctrl-C."
 )
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 _CONDITIONS = {
@@ -53,7 +53,21 @@ _ADVICE = {
     "busy": "wait until it is done",
 }
 
+
+class Commands(TyperGroup):
+    """The commands; Ctrl-C is told like any other fault, which typer would not do."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise StoppedError(
+                "stopped; `vllm-coordinates status` says what is left to do"
+            ) from None
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Session coordinates on vLLM's KV-cache events.",
     epilog=_EXIT_CODES,
     no_args_is_help=True,
@@ -92,11 +106,6 @@ def main() -> None:
         _fail(str(error), error.exit_code)
     except OSError as error:
         _fail(f"{error.filename or 'input/output'}: {error.strerror}", 7)
-    except KeyboardInterrupt:
-        _fail(
-            "interrupted; `vllm-coordinates status` says what is left to do",
-            _INTERRUPTED,
-        )
 
 
 @app.callback(invoke_without_command=True)

@@ -17,6 +17,7 @@ command line prints it after `error: ` and never shows a traceback for it.
 | 8         | another process is at work on the same tree                          |
 | 9         | an apply or a revert was interrupted and waits to be finished        |
 | 10        | a wheel that cannot be built from                                    |
+| 130       | stopped by Ctrl-C                                                    |
 """
 
 from typing import ClassVar
@@ -105,6 +106,12 @@ class WheelError(CoordinatesError):
     """The file is not a wheel of vLLM that can be patched."""
 
     exit_code = 10
+
+
+class StoppedError(CoordinatesError):
+    """The user pressed Ctrl-C."""
+
+    exit_code = 130
 
 
 def _times(count: int) -> str:
