@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stream in a file: every delivery of a subscriber, in order.
+
+The file is a line that names the format, then one msgpack object per delivery,
+each behind its length in four bytes. A recording that was cut off ends with
+its last whole delivery. Batches are kept as the bytes that came, so a
+recording shows what was on the wire, and a reader of it learns what the
+subscriber learned: gaps, restarts and all.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from vllm_coordinates.errors import CoordinatesError
+
+from .sequence import Batch, Delivery, Dropped, Reason, Resumed, Suspended, Trouble
+from .wire import WireError, decode_batch
+
+_FORMAT = b"vllm-coordinates recording 1\n"
+
+
+class RecordingError(CoordinatesError):
+    """A file is not a recording."""
+
+    exit_code = 12
+
+
+class _Line(msgspec.Struct, array_like=True):
+    kind: str
+    endpoint: str
+    at: float
+    text: str = ""
+    detail: str = ""
+    seq: int = 0
+    payload: bytes = b""
+    replayed: bool = False
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Line).decode
+
+
+class Recorder:
+    """Writes deliveries to a file as they come."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        file.write(_FORMAT)
+
+    def write(self, delivery: Delivery) -> None:
+        """Append one delivery, and hand it to the operating system."""
+        line = _encode(_to_line(delivery))
+        self._file.write(len(line).to_bytes(4, "big") + line)
+        self._file.flush()
+
+
+def is_recording(path: Path) -> bool:
+    """Whether `path` is a file that `Recorder` wrote."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_FORMAT)) == _FORMAT
+    except OSError:
+        return False
+
+
+def read(path: Path) -> Iterator[Delivery]:
+    """The deliveries in the file at `path`, in order.
+
+    Raises RecordingError where it is no recording, or damaged in the middle.
+    """
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise RecordingError(
+            f"{path} cannot be read ({error.strerror}): name a file that"
+            " `vllm-coordinates record` wrote"
+        ) from error
+    with file:
+        if file.read(len(_FORMAT)) != _FORMAT:
+            raise RecordingError(
+                f"{path} is no recording: make one with"
+                f" `vllm-coordinates record ENDPOINT {path}`"
+            )
+        place = file.tell()
+        while len(size := file.read(4)) == 4:
+            line = file.read(int.from_bytes(size, "big"))
+            if len(line) < int.from_bytes(size, "big"):
+                return
+            try:
+                yield _from_line(_decode(line))
+            except (msgspec.MsgspecError, WireError, ValueError) as error:
+                raise RecordingError(
+                    f"{path} is damaged at byte {place} ({error}): record it again"
+                ) from error
+            place = file.tell()
+
+
+def _to_line(delivery: Delivery) -> _Line:
+    kind, endpoint, at = type(delivery).__name__, delivery.endpoint, delivery.at
+    match delivery:
+        case Batch(seq=seq, payload=payload, replayed=replayed):
+            line = _Line(kind, endpoint, at, "", "", seq, payload, replayed)
+        case Dropped(reason=reason, detail=detail):
+            line = _Line(kind, endpoint, at, reason, detail)
+        case Trouble(what=what, detail=detail):
+            line = _Line(kind, endpoint, at, what, detail)
+        case Suspended(detail=detail):
+            line = _Line(kind, endpoint, at, "", detail)
+        case Resumed():
+            line = _Line(kind, endpoint, at)
+    return line
+
+
+def _from_line(line: _Line) -> Delivery:
+    where = (line.endpoint, line.at)
+    match line.kind:
+        case "Batch":
+            batch = decode_batch(line.payload)
+            return Batch(*where, line.seq, line.payload, batch, line.replayed)
+        case "Dropped":
+            return Dropped(*where, Reason(line.text), line.detail)
+        case "Trouble":
+            return Trouble(*where, line.text, line.detail)
+        case "Suspended":
+            return Suspended(*where, line.detail)
+        case "Resumed":
+            return Resumed(*where)
+    raise ValueError(f"no delivery is called {line.kind!r}")

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server says about its publishers: `GET /kv_event_sources`.
+
+vLLM 0.31.0 and later answer there with each data-parallel rank's addresses, a
+patched one with its `publisher_epoch`, too. So a server's address is enough to
+find its event sources, and polling it notices a restart with no event at all.
+"""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from urllib.error import URLError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import msgspec
+
+from vllm_coordinates.errors import CoordinatesError
+
+from .subscriber import Source
+
+_SECONDS = 5.0
+
+
+class SourceError(CoordinatesError):
+    """A server does not say where its events come from."""
+
+    exit_code = 11
+
+
+class _Rank(msgspec.Struct):
+    endpoint: str
+    replay_endpoint: str | None = None
+    topic: str = ""
+    publisher_epoch: str | None = None
+
+
+_decode = msgspec.json.Decoder(dict[int, _Rank]).decode
+
+
+def discover(server: str) -> list[Source]:
+    """The sources of the server at `server`, `http://host:port`, by rank.
+
+    An address that the publisher binds on any interface is taken to be on the
+    server's host. Raises SourceError where there is nothing to read from.
+    """
+    ranks = _ask(server)
+    if not ranks:
+        raise SourceError(
+            f"{server}/kv_event_sources names no publisher: start the server with"
+            ' --kv-events-config \'{"enable_kv_cache_events": true,'
+            ' "publisher": "zmq"}\''
+        )
+    host = urlsplit(server).hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    return [_source(ranks[rank], host) for rank in sorted(ranks)]
+
+
+class EpochPoll:
+    """Asks servers for their epochs, on a thread of its own, until it is closed.
+
+    `latest` is the newest answer, by source endpoint; a server that does not
+    answer keeps its last one.
+    """
+
+    def __init__(self, servers: Sequence[str], *, every_seconds: float = 2.0) -> None:
+        self._servers = servers
+        self._every = every_seconds
+        self._latest: dict[str, str] = {}
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="epochs", daemon=True)
+        self._thread.start()
+
+    @property
+    def latest(self) -> Mapping[str, str]:
+        """Each source's epoch as the server last showed it."""
+        return dict(self._latest)
+
+    def close(self) -> None:
+        """Stop asking; returns when the last question is answered or timed out."""
+        self._closed.set()
+        self._thread.join(_SECONDS)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            started = time.monotonic()
+            for server in self._servers:
+                self._latest |= self._epochs(server)
+            self._closed.wait(max(0.0, started + self._every - time.monotonic()))
+
+    @staticmethod
+    def _epochs(server: str) -> dict[str, str]:
+        try:
+            ranks = _ask(server)
+        except SourceError:
+            return {}
+        host = urlsplit(server).hostname or ""
+        host = f"[{host}]" if ":" in host else host
+        return {
+            _source(rank, host).endpoint: rank.publisher_epoch
+            for rank in ranks.values()
+            if rank.publisher_epoch is not None
+        }
+
+
+def _ask(server: str) -> dict[int, _Rank]:
+    url = f"{server.rstrip('/')}/kv_event_sources"
+    try:
+        with urlopen(url, timeout=_SECONDS) as answer:
+            return _decode(answer.read())
+    except (URLError, TimeoutError, ConnectionError, ValueError) as error:
+        why = error.reason if isinstance(error, URLError) else error
+        raise SourceError(
+            f"{url} gives no event sources ({why}): it needs vLLM 0.31.0 or later;"
+            " else name the publisher, as tcp://host:5557"
+        ) from error
+
+
+def _source(rank: _Rank, host: str) -> Source:
+    replay = rank.replay_endpoint
+    return Source(
+        _reachable(rank.endpoint, host),
+        None if replay is None else _reachable(replay, host),
+        rank.topic,
+    )
+
+
+def _reachable(address: str, host: str) -> str:
+    for anywhere in ("*", "0.0.0.0", "[::]", "::"):
+        if address.startswith(f"tcp://{anywhere}:"):
+            return f"tcp://{host}:{address.rpartition(':')[2]}"
+    return address
