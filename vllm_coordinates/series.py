@@ -79,7 +79,7 @@ def load_series() -> Series:
     digest = hashlib.sha256()
     for name, data in [*((f.name, f.read_bytes()) for f in files), *modules.items()]:
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
-    return Series(tuple(map(_load_patch, files)), modules, digest.hexdigest())
+    return Series(tuple(map(load_patch, files)), modules, digest.hexdigest())
 
 
 def _home(name: str) -> Path:
@@ -88,7 +88,12 @@ def _home(name: str) -> Path:
     return installed if installed.is_dir() else _PACKAGE.parent / name
 
 
-def _load_patch(path: Path) -> Patch:
+def load_patch(path: Path) -> Patch:
+    """One patch, from the file of its module.
+
+    Raises:
+        ValueError: The docstring lacks one of its four parts.
+    """
     number, _, name = path.stem.partition("_")
     spec = importlib.util.spec_from_file_location(f"_coordinates_patch_{name}", path)
     assert spec is not None and spec.loader is not None
