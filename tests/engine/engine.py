@@ -130,6 +130,6 @@ def running(options: ServerOptions) -> Iterator[Engine]:
 def _runs(process: psutil.Process) -> bool:
     # An orphan that has ended waits as a zombie for somebody to ask after it.
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
