@@ -22,6 +22,7 @@ from .sequence import Delivery, Sequencer, Trouble
 _END = (-1).to_bytes(8, "big", signed=True)
 _MOST_PUBLISHERS = 256
 _MOST_FRAMES_AT_ONCE = 1000
+_MOST_FRAMES_BEFORE_NEWS = 100_000
 _LARGEST_REPLAY = 1 << 30
 _LONGEST_REPLAY = 12
 
@@ -109,9 +110,12 @@ class Subscriber:
         found: list[Delivery] = []
         for connection in self._connections:
             if connection.monitor in events:
+                # What a publisher sent before it went is read before the news
+                # that it went, or it would count as another publisher's.
+                found += self._read_live(connection, _MOST_FRAMES_BEFORE_NEWS)
                 found += self._read_monitor(connection)
-            if connection.socket in events:
-                found += self._read_live(connection)
+            elif connection.socket in events:
+                found += self._read_live(connection, _MOST_FRAMES_AT_ONCE)
             for replay in tuple(connection.replays):
                 if replay.socket in events:
                     found += self._read_replay(connection, replay)
@@ -175,9 +179,9 @@ class Subscriber:
                     self._ask(connection, None, 0)
         return found
 
-    def _read_live(self, connection: _Connection) -> list[Delivery]:
+    def _read_live(self, connection: _Connection, most: int) -> list[Delivery]:
         found: list[Delivery] = []
-        for _ in range(_MOST_FRAMES_AT_ONCE):
+        for _ in range(most):
             try:
                 parts = connection.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:

@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real sockets: late, slow, lossy, killed and hostile publishers."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from stream.model import Engine
+from stream.publishing import Publisher
+
+from vllm_coordinates.stream.index import Index
+from vllm_coordinates.stream.sequence import (
+    Batch,
+    Delivery,
+    Dropped,
+    Reason,
+    Resumed,
+    Suspended,
+    Trouble,
+)
+from vllm_coordinates.stream.subscriber import Source, Subscriber
+from vllm_coordinates.stream.wire import EventBatch
+
+Open = Callable[..., Publisher]
+
+
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def publisher_of(opened: ExitStack) -> Open:
+    def open_one(**options: object) -> Publisher:
+        publisher = Publisher(**options)  # type: ignore[arg-type]
+        opened.callback(publisher.close)
+        return publisher
+
+    return open_one
+
+
+def batch(ts: float, epoch: str | None = None) -> EventBatch:
+    return EventBatch(ts, [], 0, epoch)
+
+
+class Reader:
+    """A subscriber and all it delivered."""
+
+    def __init__(self, *sources: Source, **options: float) -> None:
+        self.subscriber = Subscriber(sources, **options)  # type: ignore[arg-type]
+        self.deliveries: list[Delivery] = []
+        self.index = Index()
+
+    def until(self, done: Callable[[], bool], seconds: float = 20.0) -> None:
+        end = time.monotonic() + seconds
+        while not done():
+            assert time.monotonic() < end, f"not in {seconds} s: {self.deliveries[-5:]}"
+            for delivery in self.subscriber.poll(0.05):
+                self.deliveries.append(delivery)
+                self.index.apply(delivery)
+
+    def until_batches(self, *seqs: int) -> None:
+        self.until(lambda: self.batches[-len(seqs) :] == list(seqs))
+
+    @property
+    def batches(self) -> list[int]:
+        return [d.seq for d in self.deliveries if isinstance(d, Batch)]
+
+    def of(self, kind: type[Delivery]) -> list[Delivery]:
+        return [d for d in self.deliveries if isinstance(d, kind)]
+
+
+@pytest.fixture
+def read(opened: ExitStack) -> Callable[..., Reader]:
+    def start(*sources: Source, **options: float) -> Reader:
+        reader = Reader(*sources, **options)
+        opened.callback(reader.subscriber.close)
+        return reader
+
+    return start
+
+
+def test_batches_arrive_in_order_from_any_number_of_endpoints(
+    publisher_of: Open, read: Callable[..., Reader]
+) -> None:
+    publishers = [publisher_of() for _ in range(3)]
+    reader = read(*(Source(p.endpoint) for p in publishers))
+    for publisher in publishers:
+        publisher.wait_for_reader()
+        for ts in range(3):
+            publisher.publish(batch(ts))
+    reader.until(lambda: len(reader.batches) == 9)
+    for publisher in publishers:
+        mine = [d for d in reader.of(Batch) if d.endpoint == publisher.endpoint]
+        assert [d.seq for d in mine if isinstance(d, Batch)] == [0, 1, 2]
+
+
+def test_a_rank_is_an_endpoint_of_its_own_one_port_up() -> None:
+    source = Source("tcp://host:5557", "tcp://host:6557")
+    assert source.rank(2) == Source("tcp://host:5559", "tcp://host:6559")
+    assert source.rank(0) == source
+    with pytest.raises(ValueError, match=r"^'ipc:///a' has no port to count"):
+        Source("ipc:///a").rank(1)
+
+
+def test_a_late_reader_learns_what_is_remembered_without_a_new_event(
+    publisher_of: Open, read: Callable[..., Reader]
+) -> None:
+    publisher = publisher_of()
+    for ts in range(4):
+        publisher.publish(batch(ts))
+    reader = read(Source(publisher.endpoint, publisher.replay))
+    reader.until_batches(0, 1, 2, 3)
+    publisher.publish(batch(9))
+    reader.until_batches(0, 1, 2, 3, 4)
+    assert not reader.of(Dropped) + reader.of(Trouble)
+
+
+def test_a_gap_is_healed(publisher_of: Open, read: Callable[..., Reader]) -> None:
+    publisher = publisher_of()
+    reader = read(Source(publisher.endpoint, publisher.replay))
+    publisher.wait_for_reader()
+    publisher.publish(batch(0))
+    reader.until_batches(0)
+    for ts in range(1, 5):
+        publisher.publish(batch(ts), heard=ts == 4)
+    reader.until_batches(0, 1, 2, 3, 4)
+    assert reader.of(Resumed) and not reader.of(Dropped)
+
+
+def test_only_the_history_that_was_asked_for_is_replayed(
+    publisher_of: Open, read: Callable[..., Reader]
+) -> None:
+    publisher = publisher_of()
+    for ts in range(50):
+        publisher.publish(batch(ts))
+    reader = read(Source(publisher.endpoint, publisher.replay))
+    reader.until(lambda: len(reader.batches) == 50)
+    publisher.wait_for_reader()
+    publisher.publish(batch(50), heard=False)
+    publisher.publish(batch(51))
+    reader.until_batches(49, 50, 51)
+    assert publisher.asked[-1] == 49
+
+
+class DroppingPublisher(Publisher):
+    """Its replay queue is too short for a slow reader: replies are lost."""
+
+    def answers(self, start: int) -> Iterable[tuple[bytes, ...]]:
+        *batches, end = super().answers(start)
+        return [*batches[:4], end]
+
+
+def test_a_replay_that_loses_replies_is_asked_again(
+    opened: ExitStack, read: Callable[..., Reader]
+) -> None:
+    publisher = DroppingPublisher()
+    opened.callback(publisher.close)
+    reader = read(Source(publisher.endpoint, publisher.replay))
+    publisher.wait_for_reader()
+    publisher.publish(batch(0))
+    reader.until_batches(0)
+    for ts in range(1, 12):
+        publisher.publish(batch(ts), heard=ts == 11)
+    reader.until_batches(*range(12))
+    assert not reader.of(Dropped)
+
+
+class SilentPublisher(Publisher):
+    """Its replay socket never comes to the end."""
+
+    def answers(self, start: int) -> Iterable[tuple[bytes, ...]]:
+        return []
+
+
+def test_a_replay_that_never_answers_drops_and_reading_goes_on(
+    opened: ExitStack, read: Callable[..., Reader]
+) -> None:
+    publisher = SilentPublisher()
+    opened.callback(publisher.close)
+    reader = read(Source(publisher.endpoint, publisher.replay), replay_seconds=0.2)
+    publisher.wait_for_reader()
+    publisher.publish(batch(0))
+    reader.until_batches(0)
+    publisher.publish(batch(1), heard=False)
+    publisher.publish(batch(2))
+    reader.until_batches(0, 2)
+    (dropped,) = reader.of(Dropped)
+    assert isinstance(dropped, Dropped)
+    assert dropped.reason is Reason.GAP
+    assert dropped.detail == (
+        f"the replay socket failed: no complete answer from {publisher.replay} in 0.2 s"
+    )
+
+
+class BabblingPublisher(Publisher):
+    """Its replay socket answers with something else."""
+
+    def answers(self, start: int) -> Iterable[tuple[bytes, ...]]:
+        return [(b"", b"no number", b"")]
+
+
+def test_a_malformed_reply_drops_and_reading_goes_on(
+    opened: ExitStack, read: Callable[..., Reader]
+) -> None:
+    publisher = BabblingPublisher()
+    opened.callback(publisher.close)
+    reader = read(Source(publisher.endpoint, publisher.replay))
+    publisher.wait_for_reader()
+    publisher.publish(batch(0))
+    reader.until_batches(0)
+    publisher.publish(batch(1), heard=False)
+    publisher.publish(batch(2))
+    reader.until_batches(0, 2)
+    (dropped,) = reader.of(Dropped)
+    assert isinstance(dropped, Dropped)
+    assert dropped.detail == "the replay socket failed: a malformed reply"
+
+
+HOSTILE = [
+    [b"one frame"],
+    [b"", b"short", b""],
+    [b"", b"", b"", b""],
+    [b"", bytes(8), b""],
+    [b"", (5).to_bytes(8, "big"), b"\x93" * 1000],
+    [b"", (5).to_bytes(8, "big"), b"\x93\xcb" + bytes(8) + b"\x91" * 500_000],
+    [b"\xff\xfe topic", bytes(8), b"\xc1"],
+]
+
+
+@pytest.mark.parametrize("frames", HOSTILE, ids=range(len(HOSTILE)))
+def test_any_bytes_are_reported_and_reading_goes_on(
+    publisher_of: Open, read: Callable[..., Reader], frames: list[bytes]
+) -> None:
+    publisher = publisher_of()
+    reader = read(Source(publisher.endpoint))
+    publisher.wait_for_reader()
+    publisher.send_frames(frames)
+    publisher.publish(batch(0))
+    reader.until_batches(0)
+    (trouble,) = reader.of(Trouble)
+    assert isinstance(trouble, Trouble) and trouble.what == "unreadable"
+    assert reader.index.counts["trouble: unreadable"] == 1
+
+
+def test_a_frame_of_100_mb_is_reported_and_reading_goes_on(
+    publisher_of: Open, read: Callable[..., Reader]
+) -> None:
+    publisher = publisher_of()
+    reader = read(Source(publisher.endpoint))
+    publisher.wait_for_reader()
+    publisher.send(7, bytes(100_000_000))
+    publisher.publish(batch(0))
+    reader.until_batches(0)
+    (trouble,) = reader.of(Trouble)
+    assert isinstance(trouble, Trouble)
+    assert trouble.detail == "batch 7 has 100000000 bytes; 67108864 are read"
+
+
+def test_more_topics_than_publishers_can_be_are_reported(
+    publisher_of: Open, read: Callable[..., Reader]
+) -> None:
+    publisher = publisher_of()
+    reader = read(Source(publisher.endpoint))
+    publisher.wait_for_reader()
+    for topic in range(300):
+        publisher.send_frames([str(topic).encode(), bytes(8), b""])
+    reader.until(lambda: len(reader.of(Trouble)) == 300)
+    last = reader.of(Trouble)[-1]
+    assert isinstance(last, Trouble)
+    assert last.detail == "more than 256 topics; batch 0 is skipped"
+
+
+def test_publishers_that_connect_are_told_apart_by_topic(
+    opened: ExitStack, read: Callable[..., Reader]
+) -> None:
+    """As where one reader binds, and each publisher's topic names its pod."""
+    publisher = Publisher(topic=b"kv@pod-1")
+    opened.callback(publisher.close)
+    reader = read(Source(publisher.endpoint, topic="kv@"))
+    publisher.wait_for_reader()
+    publisher.publish(batch(0))
+    publisher.send_frames(
+        [b"kv@pod-2", bytes(8), publisher.batches[0][1]],
+    )
+    reader.until(lambda: len(reader.batches) == 2)
+    names = [delivery.endpoint for delivery in reader.of(Batch)]
+    assert names == [f"{publisher.endpoint} kv@pod-{pod}" for pod in (1, 2)]
+    assert not reader.of(Dropped)
+
+
+def test_a_reader_that_stalls_loses_nothing(
+    publisher_of: Open, read: Callable[..., Reader]
+) -> None:
+    publisher = publisher_of()
+    reader = read(Source(publisher.endpoint))
+    publisher.wait_for_reader()
+    for ts in range(20_000):
+        publisher.publish(batch(ts))
+    reader.until(lambda: len(reader.batches) == 20_000)
+    assert not reader.of(Dropped)
+
+
+@pytest.mark.parametrize("traffic", [False, True], ids=["silent", "busy"])
+@pytest.mark.parametrize(
+    ("epochs", "replay", "reasons"),
+    [
+        (False, False, {Reason.CONNECTION}),
+        (True, False, {Reason.EPOCH}),
+        (False, True, {Reason.HISTORY, Reason.REGRESSION}),
+        (True, True, {Reason.HISTORY, Reason.EPOCH}),
+    ],
+    ids=["nothing", "epoch", "replay", "both"],
+)
+def test_killed_and_started_again_on_the_same_port_twenty_times(
+    opened: ExitStack,
+    read: Callable[..., Reader],
+    epochs: bool,
+    replay: bool,
+    reasons: set[Reason],
+    traffic: bool,
+) -> None:
+    """No phantom coverage, and the reader says how it knew."""
+    ports: tuple[int, int] | None = None
+    reader: Reader | None = None
+    for generation in range(20):
+        publisher = Publisher(ports=ports, replay=replay)
+        opened.callback(publisher.close)
+        ports = publisher.ports
+        if reader is None:
+            source = Source(publisher.endpoint, publisher.replay if replay else None)
+            reader = read(source, replay_seconds=1.0)
+        publisher.wait_for_reader()
+        engine, name = Engine(clock=1000.0 * generation), f"c{generation}"
+        epoch = f"epoch {generation}" if epochs else None
+        for length in (4, 8, 12) if traffic else (4,):
+            engine.request(tuple(range(length)), continuation=name, session="s")
+            publisher.publish(engine.take(epoch))
+        newest = engine.resident(tuple(range(length)))[-1][1]
+        reader.until(
+            lambda: bool(reader.index.prefix(publisher.endpoint, name) == newest)
+        )
+        held = reader.index.holdings()
+        assert [holding.continuation_id for holding in held] == [name]
+        publisher.close()
+        reader.until(
+            lambda: (
+                reader.index.suspended(publisher.endpoint)
+                or not reader.index.holdings()
+            )
+        )
+        assert not reader.index.holdings()
+    drops = [d for d in reader.of(Dropped) if isinstance(d, Dropped)]
+    assert len(drops) >= 19
+    assert {drop.reason for drop in drops} <= reasons
+
+
+def test_the_last_words_of_a_killed_publisher_are_not_the_next_ones(
+    publisher_of: Open, read: Callable[..., Reader]
+) -> None:
+    publisher = publisher_of()
+    reader = read(Source(publisher.endpoint))
+    publisher.wait_for_reader()
+    engine = Engine()
+    for length in range(4, 400, 4):
+        engine.request(tuple(range(length)), continuation="c", session="s")
+        publisher.publish(engine.take())
+    reader.until(lambda: bool(reader.batches))
+    publisher.close()
+    reader.until(lambda: bool(reader.of(Dropped)))
+    assert not reader.index.holdings()
+
+
+def test_a_blink_of_the_connection_costs_nothing_where_it_can_be_proven(
+    opened: ExitStack, read: Callable[..., Reader]
+) -> None:
+    publisher = Publisher()
+    opened.callback(publisher.close)
+    reader = read(Source(publisher.endpoint, publisher.replay))
+    publisher.wait_for_reader()
+    publisher.publish(batch(0))
+    reader.until_batches(0)
+    history, ports = list(publisher.batches), publisher.ports
+    publisher.close()
+    reader.until(lambda: bool(reader.of(Suspended)))
+    same = Publisher(ports=ports)
+    opened.callback(same.close)
+    same.batches.extend(history)
+    same.seq = 1
+    reader.until(lambda: bool(reader.of(Resumed)))
+    assert not reader.of(Dropped)

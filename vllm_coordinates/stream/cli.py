@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stream's commands: record, watch, verify.
+
+A SOURCE is a server (`http://host:8000`, which is asked for its publishers), a
+publisher (`tcp://host:5557`, with its replay socket behind a comma:
+`tcp://host:5557,tcp://host:5558`) or, where it says so, a recording.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+import zmq
+from rich.console import Console
+from rich.live import Live
+
+from vllm_coordinates.errors import CoordinatesError
+
+from . import page, record
+from .board import SORTS, Board
+from .sequence import Batch, Delivery
+from .sources import EpochPoll, discover
+from .subscriber import Source, Subscriber
+from .verify import Verifier
+from .watch import Picture, rows_that_fit
+
+_SOURCE_HELP = (
+    "A server (http://host:8000), or a publisher and its replay socket, if it has one"
+    " (tcp://host:5557,tcp://host:5558)."
+)
+_PAGE_SECONDS = 5.0
+
+SourcesArgument = Annotated[
+    list[str], typer.Argument(metavar="SOURCE...", help=_SOURCE_HELP)
+]
+SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE_HELP)]
+RanksOption = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Data-parallel ranks: each publishes one port up from the last."
+    ),
+]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(min=0, help="Stop after so long.", show_default="at Ctrl-C"),
+]
+
+
+class SourceFormError(CoordinatesError):
+    """An argument that names no source."""
+
+    exit_code = 2
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the tool's `app`."""
+    app.command("record")(record_command)
+    app.command("watch")(watch_command)
+    app.command("verify")(verify_command)
+
+
+def record_command(
+    source: SourceArgument,
+    file: Annotated[Path, typer.Argument(help="Where to; it must not exist yet.")],
+    ranks: RanksOption = 1,
+    seconds: SecondsOption = None,
+    batches: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Stop after so many batches.", show_default="at Ctrl-C"
+        ),
+    ] = None,
+) -> None:
+    """Capture an event stream in a file that watch and verify read."""
+    read = 0
+    try:
+        output = file.open("xb")
+    except FileExistsError:
+        raise SourceFormError(
+            f"{file} exists: name another file, recordings are not overwritten"
+        ) from None
+    with output, _Feed([source], ranks) as feed, suppress(KeyboardInterrupt):
+        recorder = record.Recorder(output)
+        for delivery in feed.deliveries(seconds):
+            if delivery is None:
+                continue
+            recorder.write(delivery)
+            read += isinstance(delivery, Batch)
+            if read == batches:
+                break
+    typer.echo(f"{read} batches in {file}, {file.stat().st_size:,} bytes")
+
+
+def watch_command(
+    sources: SourcesArgument,
+    ranks: RanksOption = 1,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once",
+            help="Show one picture and end: after --seconds (1), or a whole recording.",
+        ),
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print each picture as a line of JSON.")
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Keep a page of the pictures over time in this file."),
+    ] = None,
+    sort: Annotated[
+        str, typer.Option(help=f"Order of sessions: {', '.join(SORTS)}.")
+    ] = "tokens",
+    every: Annotated[
+        float, typer.Option(min=0.1, help="Seconds between two pictures.")
+    ] = 1.0,
+    seconds: SecondsOption = None,
+) -> None:
+    """Show what every session holds where, live."""
+    if sort not in SORTS:
+        raise SourceFormError(f"--sort {sort} is none of {', '.join(SORTS)}")
+    board, pages = Board(), page.Pages()
+    console = Console()
+    with ExitStack() as stack:
+        feed = stack.enter_context(_Feed(sources, ranks, recordings=True))
+        for name in feed.names:
+            board.expect(name)
+        live: Live | None = None
+        if not once and not json and console.is_terminal:
+            live = stack.enter_context(Live(console=console, screen=True))
+
+        def show(*, last: bool) -> None:
+            snapshot = board.snapshot(feed.now(), sort=sort)
+            if html is not None:
+                pages.add(snapshot, html, finish=last)
+            if live is not None:
+                rows = rows_that_fit(console.height, snapshot)
+                live.update(Picture(snapshot, rows=rows), refresh=True)
+            elif json and (last or not once):
+                typer.echo(msgspec.json.encode(snapshot).decode())
+
+        limit = 1.0 if once and seconds is None else seconds
+        _follow(feed, board, show, every=every, seconds=limit)
+    if not json:
+        # The alternate screen is gone with what it showed.
+        console.print(Picture(board.snapshot(feed.now(), sort=sort), rows=40))
+
+
+def verify_command(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE|FILE", help=f"{_SOURCE_HELP} Or a recording."),
+    ],
+    ranks: RanksOption = 1,
+    seconds: SecondsOption = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print violations and the sum as JSON lines.")
+    ] = False,
+) -> None:
+    """Check a stream against the contract; exit code 1 where it breaks it."""
+    verifier, violations = Verifier(), 0
+    feed = _Feed([source], ranks, recordings=True)
+    with feed, suppress(KeyboardInterrupt):
+        for delivery in feed.deliveries(seconds):
+            if delivery is None:
+                continue
+            for violation in verifier.apply(delivery):
+                violations += 1
+                line = (
+                    msgspec.json.encode(violation).decode() if json else str(violation)
+                )
+                typer.echo(line)
+    if json:
+        summary = {
+            "batches": verifier.batches,
+            "events": verifier.events,
+            "violations": violations,
+            "seen": verifier.kinds,
+        }
+        typer.echo(msgspec.json.encode(summary).decode())
+    else:
+        seen = ", ".join(f"{n} {kind}" for kind, n in sorted(verifier.kinds.items()))
+        typer.echo(
+            f"{violations} violations in {verifier.events} events of"
+            f" {verifier.batches} batches; seen: {seen or 'nothing'}"
+        )
+    if violations:
+        raise typer.Exit(1)
+
+
+class _Feed:
+    """Deliveries of sockets, or of recordings."""
+
+    def __init__(
+        self, arguments: list[str], ranks: int, *, recordings: bool = False
+    ) -> None:
+        self._files = [Path(a) for a in arguments if recordings and "://" not in a]
+        if self._files and len(self._files) < len(arguments):
+            raise SourceFormError("recordings and live sources cannot be read at once")
+        if self._files:
+            self.names: list[str] = []
+            return
+        servers = [a for a in arguments if a.startswith(("http://", "https://"))]
+        sources = list(chain.from_iterable(_sources(a, ranks) for a in arguments))
+        self.names = [source.endpoint for source in sources]
+        self._subscriber = _subscribe(sources)
+        self._poll = EpochPoll(servers) if servers else None
+
+    def __enter__(self) -> "_Feed":
+        self._recorded_at = 0.0
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._files:
+            self._subscriber.close()
+            if self._poll is not None:
+                self._poll.close()
+
+    def now(self) -> float:
+        """The reader's clock: of a recording, that of its last delivery."""
+        return self._recorded_at if self._files else time.time()
+
+    def deliveries(self, seconds: float | None) -> Iterator[Delivery | None]:
+        """Each delivery, and None whenever there is none for a moment."""
+        if self._files:
+            for delivery in chain.from_iterable(map(record.read, self._files)):
+                self._recorded_at = delivery.at
+                yield delivery
+            return
+        end = float("inf") if seconds is None else time.monotonic() + seconds
+        while time.monotonic() < end:
+            yield from self._subscriber.poll(min(0.2, end - time.monotonic()))
+            if self._poll is not None:
+                yield from self._subscriber.announce(self._poll.latest)
+            yield None
+
+
+def _follow(
+    feed: _Feed,
+    board: Board,
+    show: Callable[..., None],
+    *,
+    every: float,
+    seconds: float | None,
+) -> None:
+    """Show a picture every so often until the feed ends, or Ctrl-C does it."""
+    due = float("-inf")
+    with suppress(KeyboardInterrupt):
+        for delivery in feed.deliveries(seconds):
+            if delivery is not None:
+                board.apply(delivery)
+            if feed.now() >= due + every:
+                due = feed.now()
+                show(last=False)
+    show(last=True)
+
+
+def _sources(argument: str, ranks: int) -> list[Source]:
+    if argument.startswith(("http://", "https://")):
+        return discover(argument)
+    endpoint, _, replay = argument.partition(",")
+    for address in filter(None, (endpoint, replay)):
+        if not address.startswith(("tcp://", "ipc://")):
+            raise SourceFormError(
+                f"{argument} is no source: write http://host:8000 for a server, or"
+                " tcp://host:5557 for a publisher"
+            )
+    source = Source(endpoint, replay or None)
+    return [source.rank(rank) for rank in range(ranks)]
+
+
+def _subscribe(sources: list[Source]) -> Subscriber:
+    try:
+        return Subscriber(sources)
+    except zmq.ZMQError as error:
+        names = ", ".join(source.endpoint for source in sources)
+        raise SourceFormError(
+            f"{names} cannot be subscribed to ({error}): check the address"
+        ) from error

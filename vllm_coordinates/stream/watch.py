@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The picture in the terminal: one moment of a board, for any width from 80."""
+
+from time import localtime, strftime
+
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from .board import EndpointRow, Note, SessionRow, Snapshot, fractions, shared_until
+
+_RESIDENT, _PART, _DOUBTFUL, _EVICTED = "█", "▅", "▒", "·"
+_OWN, _SHARED, _DOUBT, _GONE = "green", "cyan", "yellow", "bright_black"
+_STATES = {"live": "green", "suspended": "yellow", "waiting": "bright_black"}
+_NOTES_SHOWN = 3
+# What a session's row needs beside its bar, in columns.
+_BESIDE_BAR = 55
+
+
+class Picture:
+    """A snapshot as a rich renderable; `rows` is how many sessions fit."""
+
+    def __init__(self, snapshot: Snapshot, *, rows: int | None = None) -> None:
+        self._snapshot = snapshot
+        self._rows = rows
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> RenderResult:
+        snapshot = self._snapshot
+        names = [row.endpoint for row in snapshot.endpoints]
+        shown = snapshot.sessions[: self._rows]
+        yield _endpoints(snapshot.endpoints, options.max_width)
+        yield Text()
+        if not snapshot.sessions:
+            yield Text(_nothing(snapshot), style="bright_black")
+        else:
+            cells = max(options.max_width - _BESIDE_BAR, 12)
+            yield _sessions(shown, names, cells)
+            yield _legend(snapshot.known_sessions - len(shown))
+        if snapshot.notes:
+            yield Text()
+            yield Group(
+                *(_note(note, names) for note in snapshot.notes[-_NOTES_SHOWN:])
+            )
+
+
+def rows_that_fit(height: int, snapshot: Snapshot) -> int:
+    """How many sessions leave the picture within `height` lines."""
+    notes = min(len(snapshot.notes), _NOTES_SHOWN)
+    beside = len(snapshot.endpoints) + 1 + 1 + 1 + 2 + (notes + 1 if notes else 0)
+    return max(height - beside - 1, 1)
+
+
+def _endpoints(rows: list[EndpointRow], width: int) -> Table:
+    table = _table()
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("endpoint", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("state", no_wrap=True)
+    table.add_column("epoch", no_wrap=True, overflow="ellipsis", max_width=8)
+    for title in ("batch", "lag", "events/s", "sessions", "tokens"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for number, row in enumerate(rows, start=1):
+        table.add_row(
+            str(number),
+            _clean(row.endpoint),
+            Text(row.state, style=_STATES[row.state]),
+            _clean(row.epoch or "none"),
+            "" if row.seq is None else str(row.seq),
+            "" if row.lag is None else duration(row.lag),
+            f"{row.events_per_second:,.0f}",
+            str(row.sessions),
+            count(row.resident_tokens),
+        )
+    return table
+
+
+def _sessions(rows: list[SessionRow], names: list[str], cells: int) -> Table:
+    table = _table()
+    table.add_column("session", no_wrap=True, overflow="ellipsis", width=15)
+    table.add_column("latest", no_wrap=True, overflow="ellipsis", width=8)
+    table.add_column("at", justify="right", no_wrap=True, width=2)
+    table.add_column("tokens", justify="right", no_wrap=True, width=6)
+    table.add_column("shared", justify="right", no_wrap=True, width=6)
+    table.add_column("what is resident", no_wrap=True, width=cells)
+    table.add_column("seen", justify="right", no_wrap=True, width=5)
+    for row in rows:
+        table.add_row(
+            _clean(row.session or "no session"),
+            _clean(row.continuation),
+            str(names.index(row.endpoint) + 1),
+            count(row.tokens),
+            count(row.shared) if row.shared else "",
+            _bar(row, cells),
+            duration(row.age),
+        )
+    return table
+
+
+def _bar(row: SessionRow, cells: int) -> Text:
+    bar = Text()
+    resident = fractions(row, cells, row.resident)
+    doubtful = fractions(row, cells, row.doubtful)
+    shared = fractions(row, cells, [(0, shared_until(row))])
+    for held, doubted, common in zip(resident, doubtful, shared, strict=True):
+        if held > 0.95:
+            bar.append(_RESIDENT, style=_SHARED if common > 0.5 else _OWN)
+        elif held > 0:
+            bar.append(_PART, style=_SHARED if common > 0.5 else _OWN)
+        elif doubted > 0:
+            bar.append(_DOUBTFUL, style=_DOUBT)
+        else:
+            bar.append(_EVICTED, style=_GONE)
+    return bar
+
+
+def _legend(hidden: int) -> Text:
+    legend = Text()
+    for sign, style, meaning in (
+        (_RESIDENT, _OWN, "resident"),
+        (_RESIDENT, _SHARED, "shared"),
+        (_PART, _OWN, "in part"),
+        (_DOUBTFUL, _DOUBT, "in doubt"),
+        (_EVICTED, _GONE, "evicted"),
+    ):
+        legend.append(sign, style=style).append(f" {meaning}   ", style="bright_black")
+    if hidden > 0:
+        legend.append(f"{hidden:,} more", style="bright_black")
+    return legend
+
+
+def _note(note: Note, names: list[str]) -> Text:
+    where = names.index(note.endpoint) + 1 if note.endpoint in names else 0
+    text = Text(strftime("%H:%M:%S ", localtime(note.at)), style="bright_black")
+    text.append(f"{where} ", style="bright_black")
+    return text.append(_clean(note.text))
+
+
+def _nothing(snapshot: Snapshot) -> str:
+    if all(row.state == "waiting" for row in snapshot.endpoints):
+        return "No batch yet. A publisher sends one only when its cache changes."
+    if not snapshot.counts.get("stored"):
+        return "Nothing was admitted yet."
+    return (
+        "No labeled session yet: requests need both X-Session-ID and X-Continuation-ID."
+    )
+
+
+def _table() -> Table:
+    return Table(
+        box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", expand=True
+    )
+
+
+def _clean(text: str) -> Text:
+    """Labels come from clients: nothing in them may drive the terminal."""
+    return Text(
+        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    )
+
+
+def count(number: int) -> str:
+    """A number in at most six characters: 12345, 123k, 12.3M."""
+    if number < 100_000:
+        return str(number)
+    if number < 10_000_000:
+        return f"{number / 1000:.0f}k"
+    return f"{number / 1_000_000:.1f}M"
+
+
+def duration(seconds: float) -> str:
+    """A time span in at most five characters: 3ms, 12s, 5m, 3h, 2d."""
+    if seconds < 1:
+        return f"{max(seconds, 0) * 1000:.0f}ms"
+    for unit, name, below in ((1, "s", 120), (60, "m", 7200), (3600, "h", 172_800)):
+        if seconds < below:
+            return f"{seconds / unit:.0f}{name}"
+    return f"{seconds / 86_400:.0f}d"
