@@ -24,7 +24,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 import vllm.envs as envs
-from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved
+from vllm.distributed.kv_events import MEDIUM_GPU, AllBlocksCleared, BlockRemoved
 from vllm.logger import init_logger
 from vllm.v1.coordinates import ReportMode
 from vllm.v1.core.coordinate_events import (
@@ -77,7 +77,8 @@ class Admissions:
     def __init__(self, pool: "BlockPool") -> None:
         self._pool = pool
         self._int_hashes = envs.VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES
-        self._failed = False
+        # Off: every event is one of upstream's. Pools of other tiers are left alone.
+        self._off = pool.medium != MEDIUM_GPU
         self.attributions: dict[BlockHashWithGroupId, int] = {}
         self._owners: dict[int, _Owner] = {}
         self._owner_numbers: dict[tuple[str, int], int] = {}
@@ -104,7 +105,7 @@ class Admissions:
             return True
         num_cached = len(self._pool.cached_block_hash_to_block)
         self._all_attributed = len(self.attributions) == num_cached
-        return self._failed or request.kv_cache_report_mode != ReportMode.COORDINATES
+        return self._off or request.kv_cache_report_mode != ReportMode.COORDINATES
 
     def admit_full_blocks(
         self,
@@ -197,7 +198,7 @@ class Admissions:
             block_size: Tokens per block.
             group_id: The KV cache group.
         """
-        if self._failed or request.kv_cache_report_mode == ReportMode.FULL:
+        if self._off or request.kv_cache_report_mode == ReportMode.FULL:
             # A tail that is cached in part has no full hash to be told.
             num_blocks = num_tokens // block_size
             if num_blocks > first_block:
@@ -222,7 +223,7 @@ class Admissions:
             The hashes that are attributed to nobody, for upstream to publish.
         """
         try:
-            if len(keys) > 1:
+            if len(keys) != 1:
                 return [key for key in keys if self.withdraw((key,))]
             key = keys[0]
             value = self.attributions.pop(key, None)
@@ -260,13 +261,13 @@ class Admissions:
         logger.exception(
             "Session coordinates are off until the engine restarts: failed to %s.", what
         )
-        self._failed = True
+        self._off = True
         self.clear()
         self._pool.kv_event_queue.append(AllBlocksCleared())
 
     def _has_nothing_to_note(self, request: "Request") -> bool:
         unlabeled = request.continuation_id is None
-        return self._failed or (unlabeled and not self.attributions)
+        return self._off or (unlabeled and not self.attributions)
 
     def _admit(
         self,

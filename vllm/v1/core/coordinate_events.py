@@ -104,8 +104,9 @@ def report_reuse(
             group needs none.
         num_computed_tokens: The length of the hit, in tokens.
     """
-    modes = (ReportMode.FULL, ReportMode.COORDINATES)
-    if request.kv_cache_report_mode not in modes:
+    mode = request.kv_cache_report_mode
+    labeled = request.continuation_id is not None
+    if mode != ReportMode.FULL and not (mode == ReportMode.COORDINATES and labeled):
         return
     for manager, blocks in zip(coordinator.single_type_managers, computed_blocks):
         pool = manager.block_pool
@@ -143,7 +144,7 @@ def _resident_runs(
 
     Yields:
         The index of a run's first block, the hashes of its blocks, and the prefix
-        length at its end: in the middle of a block where the hit ends there.
+        length at its end: in the middle of a block that is cached in part.
     """
     keys: list[BlockHashWithGroupId] = []
     num_tokens = 0
@@ -155,33 +156,42 @@ def _resident_runs(
         elif end <= num_computed_tokens and block.block_hash_num_tokens == end:
             key = block.block_hash
         else:
-            key, end = _tail_entry(
-                pool, request, block, group_id, (end, num_computed_tokens)
-            )
+            key, end = _longest_entry(pool, request, block, group_id, end, block_size)
         if key is not None:
             keys.append(key)
             num_tokens = end
-        elif keys:
-            yield index - len(keys), keys, num_tokens
+        if keys and (key is None or end % block_size):
+            yield _first_block(keys, num_tokens, block_size), keys, num_tokens
             keys = []
     if keys:
-        yield len(blocks) - len(keys), keys, num_tokens
+        yield _first_block(keys, num_tokens, block_size), keys, num_tokens
 
 
-def _tail_entry(
+def _first_block(
+    keys: Sequence[BlockHashWithGroupId], num_tokens: int, block_size: int
+) -> int:
+    """The index of the first block of a run that ends at `num_tokens`."""
+    return (num_tokens - 1) // block_size + 1 - len(keys)
+
+
+def _longest_entry(
     pool: "BlockPool",
     request: "Request",
     block: KVCacheBlock,
     group_id: int,
-    ends: tuple[int, ...],
+    end: int,
+    block_size: int,
 ) -> tuple[BlockHashWithGroupId | None, int]:
-    """The cache entry of a block that a hit ends in: full, or at the hit's end."""
-    for end in ends:
-        index, rest = divmod(end, pool.hash_block_size)
-        if rest or not 0 < index <= len(request.block_hashes):
-            continue
-        block_hash = request.block_hashes[index - 1]
+    """The longest of a request's prefixes that end in a block it hit.
+
+    A hit may end before the entry that it was found by: a lookup for speculative
+    decoding lets go of the last hash it found.
+    """
+    hash_block_size = pool.hash_block_size
+    longest = min(end, len(request.block_hashes) * hash_block_size)
+    for num_tokens in range(longest, end - block_size, -hash_block_size):
+        block_hash = request.block_hashes[num_tokens // hash_block_size - 1]
         key = make_block_hash_with_group_id(block_hash, group_id)
         if pool.cached_block_hash_to_block.contain(key, block.block_id):
-            return key, end
+            return key, num_tokens
     return None, 0
