@@ -61,4 +61,6 @@ def _lines(files: Iterable[tuple[str, bytes | None, bytes | None]]) -> Iterator[
 
 
 def _split(data: bytes | None) -> list[str]:
-    return (data or b"").decode(errors="replace").splitlines(keepends=True)
+    # Not str.splitlines, which takes form feeds and the like for line endings.
+    lines = (data or b"").splitlines(keepends=True)
+    return [line.decode(errors="replace") for line in lines]

@@ -115,13 +115,12 @@ def apply(
     with exclusive(tree.root / "vllm"):
         state = read_state(tree)
         if state is not None:
-            _require_ours(tree, state)
             found = survey(tree, state)
-            _require_unmodified(tree, found.modified)
-            settled = state.phase == "applied" and state.series == series.digest
-            if settled and not found.pending and not found.missing:
+            if _is_settled(tree, state, found, series):
                 disk.discard(tree.state_folder / JOURNAL)
                 return Outcome()
+            _require_ours(tree, state)
+            _require_unmodified(tree, found.modified)
         plan = plan_for(tree, state, untested=untested, series=series)
         return _Apply(tree, disk, state, plan, series.digest).run()
 
@@ -381,6 +380,13 @@ class _Apply:
 # Checks: nothing is written before they have passed.
 
 
+def _is_settled(tree: Tree, state: State, found: Survey, series: Series) -> bool:
+    """Whether `apply` has nothing left to do."""
+    wanted = ("applied", series.digest, tree.version)
+    complete = not (found.modified or found.missing or found.pending)
+    return complete and (state.phase, state.series, state.version) == wanted
+
+
 def _require_ours(tree: Tree, state: State) -> None:
     """The journal is of this very tree, and `apply` wrote it."""
     if state.origin == "build":
@@ -431,7 +437,9 @@ def _require_writable(tree: Tree, targets: Iterable[Target]) -> None:
             )
         folder = next(parent for parent in path.parents if parent.exists())
         _require_writable_folder(folder)
-    _require_writable_folder(tree.dist_info or tree.root)
+    for folder in (tree.state_folder.parent, tree.state_folder):
+        if folder.exists():
+            _require_writable_folder(folder)
 
 
 def _require_writable_folder(folder: Path) -> None:

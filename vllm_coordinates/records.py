@@ -29,7 +29,7 @@ class Record:
 
     @cached_property
     def _lines(self) -> list[tuple[str, list[str]]]:
-        lines = self.data.decode().splitlines(keepends=True)
+        lines = [line.decode() for line in self.data.splitlines(keepends=True)]
         return [(line, next(csv.reader([line]), [])) for line in lines]
 
     @cached_property

@@ -142,7 +142,7 @@ def pack_originals(originals: Mapping[str, bytes]) -> bytes:
 
 @contextmanager
 def as_shipped(tree: Tree, state: State | None) -> Iterator[Path]:
-    """A folder in which `vllm/` is as upstream ships it, for reading only.
+    """A folder in which everything is as upstream ships it, for reading only.
 
     It is the tree itself, or, if that is patched, links to its files with the
     originals in place of patched ones and without ours.
@@ -150,18 +150,25 @@ def as_shipped(tree: Tree, state: State | None) -> Iterator[Path]:
     if state is None:
         yield tree.root
         return
-    originals = read_originals(tree, state)
     touched = {file.path for file in state.files}
+    # A glob does not descend into links, so folders that matter are real ones.
+    real = {"vllm", *(path.split("/")[0] for path in touched)}
     with TemporaryDirectory(prefix="vllm-coordinates-") as name:
         folder = Path(name)
-        for path in (tree.root / "vllm").rglob("*"):
-            relative = path.relative_to(tree.root)
-            if path.is_dir():
-                (folder / relative).mkdir(parents=True, exist_ok=True)
-            elif relative.as_posix() not in touched:
-                (folder / relative.parent).mkdir(parents=True, exist_ok=True)
-                (folder / relative).symlink_to(path.absolute())
-        for original, data in originals.items():
-            (folder / original).parent.mkdir(parents=True, exist_ok=True)
-            (folder / original).write_bytes(data)
+        for top in tree.root.iterdir():
+            if top.name in real:
+                _link_files(tree.root, top, folder, touched)
+            else:
+                (folder / top.name).symlink_to(top.absolute())
+        for path, data in read_originals(tree, state).items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(data)
         yield folder
+
+
+def _link_files(root: Path, top: Path, folder: Path, except_for: set[str]) -> None:
+    for path in top.rglob("*"):
+        relative = path.relative_to(root)
+        if not path.is_dir() and relative.as_posix() not in except_for:
+            (folder / relative.parent).mkdir(parents=True, exist_ok=True)
+            (folder / relative).symlink_to(path.absolute())

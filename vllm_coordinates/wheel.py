@@ -32,8 +32,6 @@ REVISION = 1
 """N of `+coordinates.N`; grows with each published change of the series."""
 
 _SIGNATURES = (".dist-info/RECORD.jws", ".dist-info/RECORD.p7s")
-_READABLE = 4 * 2**20
-"""Larger members are compiled code, which no patch reads."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +165,7 @@ class _Build:
         """
         with TemporaryDirectory(prefix="vllm-coordinates-") as folder:
             for member in self.source.infolist():
-                if member.file_size <= _READABLE:
+                if member.filename.endswith(".py"):
                     self.source.extract(member, folder)
             plan = make_plan(
                 Path(folder), str(self.name.version), release, series=series

@@ -29,7 +29,7 @@ from tool.invented import (
 )
 from vllm_coordinates.install import Outcome, apply, revert
 from vllm_coordinates.records import Record
-from vllm_coordinates.semantic import append_to
+from vllm_coordinates.semantic import add_field, append_to
 from vllm_coordinates.status import read_status
 from vllm_coordinates.tree import Tree
 
@@ -88,6 +88,17 @@ def test_a_file_keeps_its_mode(tree):
     (tree.root / POOL).chmod(0o600)
     revert(tree)
     assert (tree.root / POOL).stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_keeps_its_owner_and_a_new_one_gets_its_folders(tree):
+    for path in (tree.root / POOL, (tree.root / OURS).parent):
+        os.chown(path, 65534, 65534)
+    apply(tree, series=SERIES)
+    assert (tree.root / POOL).stat().st_uid == 65534
+    assert (tree.root / OURS).stat().st_gid == 65534
+    revert(tree)
+    assert (tree.root / POOL).stat().st_uid == 65534
 
 
 def test_a_new_file_is_as_readable_as_its_package_but_not_executable(tree):
@@ -238,6 +249,22 @@ def test_an_untested_release_is_patched_when_told_to(unpacked):
     tree = replace(unpacked, version="0.34.0")
     assert apply(tree, untested=True, series=SERIES)
     assert condition(tree) == "patched"
+
+
+def test_an_upgrade_sees_the_rest_of_the_tree_too(unpacked):
+    (unpacked.root / "rust").mkdir()
+    other = unpacked.root / "rust/build.py"
+    other.write_text("class Frontend:\n    name: str = ''\n")
+    apply(unpacked, series=SERIES)
+    wider = series(
+        add_field("rust/build.py", "Frontend", "label: str = ''"),
+        modules={},
+        digest="6" * 64,
+    )
+    apply(unpacked, series=wider)
+    assert "label: str" in other.read_text()
+    apply(unpacked, series=SERIES)
+    assert "label: str" not in other.read_text()
 
 
 def test_the_files_of_a_tree_outside_vllm_are_left_alone(unpacked: Tree) -> None:

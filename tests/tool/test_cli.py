@@ -222,6 +222,15 @@ def test_a_diff_can_be_applied_by_git(run, root, tmp_path):
         assert (other / path).read_bytes() == (root / path).read_bytes()
 
 
+def test_a_diff_of_a_file_with_form_feeds_can_be_applied_by_git(run, root, tmp_path):
+    for folder in (root, other := write_sources(tmp_path / "other")):
+        (folder / REQUEST).write_bytes(b"\x0c\n" + SOURCES[REQUEST] + b"\x0c# end\n")
+    (tmp_path / "series.diff").write_text(run("diff", "--tree", root).out)
+    git = ["git", "apply", tmp_path / "series.diff"]
+    ran = subprocess.run(git, cwd=other, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_diff_shows_what_somebody_changed_since(run, root):
     run("apply", "--tree", root)
     with (root / POOL).open("a") as file:

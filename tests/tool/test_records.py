@@ -58,3 +58,8 @@ def test_an_edit_changes_its_own_lines_only():
 def test_a_last_line_without_an_ending_gets_one():
     edited = Record(b"a,,").edited({}, unhashed=["b, c"])
     assert edited.data == b'a,,\n"b, c",,\n'
+
+
+def test_odd_characters_in_a_path_do_not_end_its_line():
+    odd = "vllm/a\x0cb\x85c.py,,\n".encode()
+    assert Record(odd).edited({}, unhashed=["d"]).data == odd + b"d,,\n"

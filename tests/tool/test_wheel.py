@@ -203,6 +203,12 @@ def test_its_tree_is_neither_patched_nor_reverted(unpacked_wheel, command):
     assert snapshot(unpacked_wheel.root) == before
 
 
+def test_apply_has_nothing_to_do_in_its_tree(unpacked_wheel):
+    before = snapshot(unpacked_wheel.root)
+    assert not apply(unpacked_wheel, series=SERIES)
+    assert snapshot(unpacked_wheel.root) == before
+
+
 def test_its_tree_has_no_diff(unpacked_wheel):
     with pytest.raises(TargetError, match="which keeps no originals; run diff on a"):
         tree_diff(unpacked_wheel)
