@@ -6,11 +6,13 @@ one token per byte, a mark for the end. The truth is plain: which hash, that is
 which prefix of tokens, lies in how many blocks.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vllm_coordinates.stream.wire import (
     AllBlocksCleared,
+    BlockHash,
     BlockRemoved,
     BlockStored,
     Event,
@@ -33,8 +35,6 @@ def render(turns: Sequence[str]) -> Tokens:
 
 def block_hash(prefix: Tokens) -> bytes:
     """A name for a prefix of whole blocks, 32 bytes as the engine's."""
-    import hashlib
-
     return hashlib.sha256(repr(prefix).encode()).digest()
 
 
@@ -102,13 +102,15 @@ class Engine:
                 record.in_coordinates = True
             else:
                 record.in_hashes = True
+        hashes: list[BlockHash]
+        span: tuple[int, int] | tuple[None, None]
         start, end = first * BLOCK, (first + len(prefixes)) * BLOCK
         if mode == "coordinates":
             hashes, ids, parent = [], [], None
-            span = {"token_offset": start, "num_tokens": end}
+            span = (start, end)
         else:
             hashes = [block_hash(prefix) for prefix in prefixes]
-            ids, span = list(tokens[start:end]), {}
+            ids, span = list(tokens[start:end]), (None, None)
             parent = block_hash(tokens[:start]) if start else None
         self.queue.append(
             BlockStored(
@@ -123,7 +125,8 @@ class Engine:
                 kv_cache_spec_kind="full_attention",
                 session_id=session,
                 continuation_id=continuation,
-                **span,
+                token_offset=span[0],
+                num_tokens=span[1],
             )
         )
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the index answers, in both languages."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from stream.model import BLOCK, Engine, Tokens, render
@@ -294,14 +294,20 @@ class TestWhatVoidsEverything:
 
 
 class TestGroups:
-    FULL = {"group_idx": 0, "kv_cache_spec_kind": "full_attention"}
-    WINDOW = {
+    FULL: ClassVar[dict[str, Any]] = {
+        "group_idx": 0,
+        "kv_cache_spec_kind": "full_attention",
+    }
+    WINDOW: ClassVar[dict[str, Any]] = {
         "group_idx": 1,
         "kv_cache_spec_kind": "sliding_window",
         "kv_cache_spec_sliding_window": 9,
     }
-    MAMBA = {"group_idx": 1, "kv_cache_spec_kind": "mamba"}
-    STRANGE = {"group_idx": 1, "kv_cache_spec_kind": "chunked_local_attention"}
+    MAMBA: ClassVar[dict[str, Any]] = {"group_idx": 1, "kv_cache_spec_kind": "mamba"}
+    STRANGE: ClassVar[dict[str, Any]] = {
+        "group_idx": 1,
+        "kv_cache_spec_kind": "chunked_local_attention",
+    }
 
     def test_each_group_has_spans_of_its_own(self) -> None:
         index = index_of(

@@ -303,6 +303,22 @@ def test_a_reader_that_stalls_loses_nothing(
     assert not reader.of(Dropped)
 
 
+def live_and_die(
+    publisher: Publisher, generation: int, reader: Reader, *, epochs: bool, busy: bool
+) -> None:
+    """One life of an engine, from the first admission to the kill."""
+    engine, name = Engine(clock=1000.0 * generation), f"c{generation}"
+    epoch = f"epoch {generation}" if epochs else None
+    lengths = (4, 8, 12) if busy else (4,)
+    for length in lengths:
+        engine.request(tuple(range(length)), continuation=name, session="s")
+        publisher.publish(engine.take(epoch))
+    reader.until(lambda: reader.index.prefix(publisher.endpoint, name) == lengths[-1])
+    assert [h.continuation_id for h in reader.index.holdings()] == [name]
+    publisher.close()
+    reader.until(lambda: not reader.index.holdings())
+
+
 @pytest.mark.parametrize("traffic", [False, True], ids=["silent", "busy"])
 @pytest.mark.parametrize(
     ("epochs", "replay", "reasons"),
@@ -323,35 +339,14 @@ def test_killed_and_started_again_on_the_same_port_twenty_times(
     traffic: bool,
 ) -> None:
     """No phantom coverage, and the reader says how it knew."""
-    ports: tuple[int, int] | None = None
-    reader: Reader | None = None
+    first = Publisher(replay=replay)
+    source = Source(first.endpoint, first.replay if replay else None)
+    reader = read(source, replay_seconds=1.0)
     for generation in range(20):
-        publisher = Publisher(ports=ports, replay=replay)
+        publisher = Publisher(ports=first.ports, replay=replay) if generation else first
         opened.callback(publisher.close)
-        ports = publisher.ports
-        if reader is None:
-            source = Source(publisher.endpoint, publisher.replay if replay else None)
-            reader = read(source, replay_seconds=1.0)
         publisher.wait_for_reader()
-        engine, name = Engine(clock=1000.0 * generation), f"c{generation}"
-        epoch = f"epoch {generation}" if epochs else None
-        for length in (4, 8, 12) if traffic else (4,):
-            engine.request(tuple(range(length)), continuation=name, session="s")
-            publisher.publish(engine.take(epoch))
-        newest = engine.resident(tuple(range(length)))[-1][1]
-        reader.until(
-            lambda: bool(reader.index.prefix(publisher.endpoint, name) == newest)
-        )
-        held = reader.index.holdings()
-        assert [holding.continuation_id for holding in held] == [name]
-        publisher.close()
-        reader.until(
-            lambda: (
-                reader.index.suspended(publisher.endpoint)
-                or not reader.index.holdings()
-            )
-        )
-        assert not reader.index.holdings()
+        live_and_die(publisher, generation, reader, epochs=epochs, busy=traffic)
     drops = [d for d in reader.of(Dropped) if isinstance(d, Dropped)]
     assert len(drops) >= 19
     assert {drop.reason for drop in drops} <= reasons

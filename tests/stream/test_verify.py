@@ -90,7 +90,8 @@ def test_a_stream_that_keeps_the_contract(events: list[Any]) -> None:
         ),
         (
             [[{"type": "BlockMoved"}]],
-            "batch 0 event 0: shape: an event of type 'BlockMoved' is none of the contract",
+            "batch 0 event 0: shape: an event of type 'BlockMoved' is none of the"
+            " contract",
         ),
         (
             [[REMOVED | {"medium": 1}]],
@@ -124,7 +125,8 @@ def test_a_stream_that_keeps_the_contract(events: list[Any]) -> None:
         ),
         (
             [[LABELED, LABELED_GONE | {"num_tokens": None}]],
-            "batch 0 event 1: names: a removal has one of continuation_id and num_tokens",
+            "batch 0 event 1: names: a removal has one of continuation_id and"
+            " num_tokens",
         ),
         (
             [[STORED, REMOVED | {"block_hashes": []}]],

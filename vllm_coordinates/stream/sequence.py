@@ -155,6 +155,8 @@ class Sequencer:
             found += dropped
             if self._healing:
                 return found
+            if any(drop.reason is Reason.HISTORY for drop in dropped):
+                frames = ()
         elif failure is not None:
             found.append(self._trouble("replay", failure, at))
         for seq, payload in frames:
@@ -270,7 +272,7 @@ class Sequencer:
         frames: Sequence[tuple[int, bytes]],
         failure: str | None,
         at: float,
-    ) -> list[Delivery]:
+    ) -> list[Dropped]:
         """Prove that the replayed history continues the one that was read."""
         if failure is not None:
             return [self._drop(Reason.GAP, f"the replay socket failed: {failure}", at)]
