@@ -217,7 +217,7 @@ def test_a_hole_is_said() -> None:
     reader = Sequencer("e")
     deliveries = [d for seq in (0, 2) for d in reader.frame(seq, payload, 0.0)]
     assert [str(v) for d in deliveries for v in verifier.apply(d)] == [
-        "e: sequence: batches 1 to 1 are lost, and there is no replay socket"
+        "e: sequence: batch 1 is lost, and there is no replay socket"
     ]
 
 

@@ -27,7 +27,8 @@ class EndpointRow(msgspec.Struct, kw_only=True):
 
     `state` is `live`, `suspended` (nothing vouched for, a gap is being healed
     or the connection is gone) or `waiting` (no batch yet). `dropped` counts by
-    reason how often all that was known of it became void.
+    reason how often all that was known of it became void. `resident_tokens`
+    adds up sessions, so shared tokens count for each of them.
     """
 
     endpoint: str

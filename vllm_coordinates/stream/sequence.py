@@ -223,8 +223,8 @@ class Sequencer:
             if self._replayable and self._progress:
                 self._hold(seq, payload, at)
                 self._heal(last)
-                return self._suspend(f"batches {last + 1} to {seq - 1} are missing", at)
-            detail = f"batches {last + 1} to {seq - 1} are lost"
+                return self._suspend(f"{_between(last, seq)} missing", at)
+            detail = f"{_between(last, seq)} lost"
             if not self._replayable:
                 detail += ", and there is no replay socket"
             found.append(self._drop(Reason.GAP, detail, at))
@@ -344,3 +344,9 @@ class Sequencer:
 
     def _trouble(self, what: str, detail: str, at: float) -> Trouble:
         return Trouble(self.endpoint, at, what, detail)
+
+
+def _between(last: int, seq: int) -> str:
+    if seq == last + 2:
+        return f"batch {last + 1} is"
+    return f"batches {last + 1} to {seq - 1} are"

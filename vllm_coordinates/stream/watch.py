@@ -57,7 +57,7 @@ def _endpoints(rows: list[EndpointRow], width: int) -> Table:
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("endpoint", no_wrap=True, overflow="ellipsis", ratio=1)
     table.add_column("state", no_wrap=True)
-    table.add_column("epoch", no_wrap=True, overflow="ellipsis", max_width=8)
+    table.add_column("epoch", no_wrap=True, overflow="crop", max_width=8)
     for title in ("batch", "lag", "events/s", "sessions", "tokens"):
         table.add_column(title, justify="right", no_wrap=True)
     for number, row in enumerate(rows, start=1):
