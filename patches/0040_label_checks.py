@@ -7,9 +7,9 @@ Why: offline, batch and in-process requests obey the shape rule too, and the eng
 Upstream: InputProcessor passes session_id on as it is; Request takes any
     kv_cache_report_mode and treats an unknown one as "incremental".
 
-Adds: one call in InputProcessor, which raises VLLMValidationError, one where
-    /inference/v1/generate has read its headers, and one in EngineCore, which drops
-    with a warning and falls back to `extra_args["continuation_id"]`. The switch
+Adds: one call in InputProcessor, which raises VLLMValidationError, two where
+    /inference/v1/generate reads its body and headers, and one in EngineCore, which
+    drops with a warning and falls back to `extra_args["continuation_id"]`. The switch
     `"coordinates"` of the KV-events configuration acts here, since both have it.
 
 Drop when: vllm-project/vllm#48501 is in the supported release.
@@ -25,6 +25,7 @@ from vllm_coordinates.semantic import (
 
 PROCESSOR = "vllm/v1/engine/input_processor.py"
 GENERATE = "vllm/entrypoints/scale_out/token_in_token_out/serving.py"
+GENERATE_PROTOCOL = "vllm/entrypoints/scale_out/token_in_token_out/protocol.py"
 CORE = "vllm/v1/engine/core.py"
 
 EDITS = [
@@ -54,6 +55,15 @@ EDITS = [
         """,
     ),
     add_import(GENERATE, "from vllm.v1.coordinates import check_coordinates"),
+    add_import(
+        GENERATE_PROTOCOL,
+        "from vllm.entrypoints.generate.base.coordinates import check_token_request",
+    ),
+    prepend_to(
+        GENERATE_PROTOCOL,
+        "GenerateRequest._capture_sampling_params_provided_keys",
+        "check_token_request(data)",
+    ),
     insert_after(
         GENERATE,
         "ServingTokens.serve_tokens",

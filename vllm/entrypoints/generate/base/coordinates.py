@@ -2,7 +2,8 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Where an HTTP request carries its labels: body field, header, then vllm_xargs."""
 
-from typing import TYPE_CHECKING, Any
+from copy import copy
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
 
@@ -11,12 +12,15 @@ from vllm.v1.coordinates import (
     CONTINUATION_ID,
     SESSION_ID,
     check_coordinates,
+    check_extra_args,
     check_label,
     coordinates_enabled,
 )
 
 if TYPE_CHECKING:
     from vllm.config.kv_events import KVEventsConfig
+
+Params = TypeVar("Params")
 
 HEADERS = {SESSION_ID: "X-Session-ID", CONTINUATION_ID: "X-Continuation-ID"}
 
@@ -102,3 +106,38 @@ def resolve_continuation_id(
         continuation_id = resolve_label(CONTINUATION_ID, request, raw_request)
     session_id = resolve_label(SESSION_ID, request, raw_request)
     return check_coordinates(session_id, continuation_id, request.vllm_xargs, config)[1]
+
+
+def check_token_request(data: Any) -> None:
+    """Refuse a body of /inference/v1/generate whose labels cannot be encoded.
+
+    They are in its sampling parameters, which are encoded while they are parsed, so
+    nothing later could name the field.
+
+    Args:
+        data: The body before it is validated: any JSON.
+
+    Raises:
+        VLLMValidationError: A label is not encodable as UTF-8.
+    """
+    for key in ("sampling_params", "extra_args"):
+        data = data.get(key) if isinstance(data, dict) else None
+    if isinstance(data, dict):
+        check_extra_args(data)
+
+
+def without_labels(params: Params) -> Params:
+    """Parameters of a request as they may be logged: no label among `extra_args`.
+
+    Args:
+        params: Of sampling, pooling or beam search; None passes.
+
+    Returns:
+        `params` itself where there is none, else a shallow copy.
+    """
+    extra_args = getattr(params, "extra_args", None)
+    if not isinstance(extra_args, dict) or HEADERS.keys().isdisjoint(extra_args):
+        return params
+    shown: Any = copy(params)
+    shown.extra_args = {k: v for k, v in extra_args.items() if k not in HEADERS}
+    return shown
