@@ -169,6 +169,7 @@ def as_shipped(tree: Tree, state: State | None) -> Iterator[Path]:
 def _link_files(root: Path, top: Path, folder: Path, except_for: set[str]) -> None:
     for path in top.rglob("*"):
         relative = path.relative_to(root)
-        if not path.is_dir() and relative.as_posix() not in except_for:
+        wanted = path.suffix != ".pyc" and relative.as_posix() not in except_for
+        if wanted and not path.is_dir():
             (folder / relative.parent).mkdir(parents=True, exist_ok=True)
             (folder / relative).symlink_to(path.absolute())
