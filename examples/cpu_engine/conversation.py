@@ -69,6 +69,7 @@ class Conversation:
             },
             json=body,
             timeout=_REQUEST_TIMEOUT_S,
+            trust_env=False,
         ).raise_for_status()
         answer = response.json()
         choice = answer["choices"][0]

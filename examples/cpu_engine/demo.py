@@ -10,6 +10,7 @@ from typing import Annotated
 import httpx
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from cpu_engine.conversation import Conversation, Sent
 from cpu_engine.report import Exchange, faults, table
@@ -43,6 +44,7 @@ QUESTIONS = {
 }
 
 console = Console(highlight=False)
+errors = Console(highlight=False, stderr=True)
 
 
 def main(
@@ -54,19 +56,17 @@ def main(
 ) -> None:
     """Plays two labeled sessions against a real server and shows its events."""
     try:
-        found = _run(cache.resolve(), keep=keep, tree=tree)
+        complete = _run(cache.resolve(), keep=keep, tree=tree)
     except (ServerError, StreamError, httpx.HTTPError) as error:
-        console.print(f"[red]error:[/] {error}", markup=True, soft_wrap=True)
+        _complain("error", str(error))
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
         console.print("Stopped.")
         raise typer.Exit(130) from None
-    for fault in found:
-        console.print(f"[red]missing:[/] {fault}", soft_wrap=True)
-    raise typer.Exit(1 if found else 0)
+    raise typer.Exit(0 if complete else 1)
 
 
-def _run(cache: Path, *, keep: bool, tree: Path | None) -> list[str]:
+def _run(cache: Path, *, keep: bool, tree: Path | None) -> bool:
     with console.status("Making a tiny model with random weights"):
         model = ensure_model(TinyModel.QWEN2, cache / "models")
     server = EngineServer(
@@ -81,10 +81,10 @@ def _run(cache: Path, *, keep: bool, tree: Path | None) -> list[str]:
     )
     try:
         _start(server)
-        found = _play_and_report(server)
+        complete = _play_and_report(server)
         if keep:
             _serve_until_interrupted(server)
-        return found
+        return complete
     finally:
         server.stop()
 
@@ -100,7 +100,7 @@ def _start(server: EngineServer) -> None:
         server.start(show)
 
 
-def _play_and_report(server: EngineServer) -> list[str]:
+def _play_and_report(server: EngineServer) -> bool:
     block_size = server.options.block_size
     [source] = server.event_sources()
     console.print(f"vllm serve   {server.url}\nits events   {source.endpoint}\n")
@@ -111,9 +111,16 @@ def _play_and_report(server: EngineServer) -> list[str]:
         ]
     console.print(table(exchanges, block_size))
     found = faults(exchanges, block_size, source.publisher_epoch)
+    for fault in found:
+        _complain("missing", fault)
     if not found:
         console.print(_summary(exchanges))
-    return found
+    return not found
+
+
+def _complain(kind: str, sentence: str) -> None:
+    # The log of a server has brackets of its own.
+    errors.print(f"[red]{kind}:[/] {escape(sentence)}", soft_wrap=True)
 
 
 def _play(url: str) -> Iterator[Sent]:
@@ -168,7 +175,10 @@ def _serve_until_interrupted(server: EngineServer) -> None:
         soft_wrap=True,
         markup=False,
     )
-    server.wait()
+    try:
+        server.wait()
+    except KeyboardInterrupt:
+        console.print("Stopping the server.")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ MODEL_NAME = "tiny"
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 15.0
 _POLL_S = 0.1
+_REQUEST_TIMEOUT_S = 30.0
 _LOG_TAIL_LINES = 25
 
 # What the log says at the start of each part of a start-up, in order.
@@ -84,7 +86,7 @@ class ServerOptions:
         }
         return [
             "serve",
-            str(self.model),
+            str(self.model.resolve()),
             f"--served-model-name={MODEL_NAME}",
             f"--host={LOOPBACK}",
             f"--port={port}",
@@ -106,13 +108,17 @@ class ServerOptions:
     def environment(self) -> dict[str, str]:
         """The environment of the server: this process's, made independent of it."""
         inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        tree = {} if self.tree is None else {"PYTHONPATH": str(self.tree)}
+        tree = (
+            {}
+            if self.tree is None
+            else {"PYTHONPATH": str(self.tree.resolve(strict=True))}
+        )
         return {
             **inherited,
             **tree,
             "VLLM_HOST_IP": LOOPBACK,
             "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CACHE_ROOT": str(self.cache),
+            "VLLM_CACHE_ROOT": str(self.cache.resolve()),
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
             "HF_HUB_OFFLINE": "1",
@@ -149,13 +155,15 @@ class EngineServer:
     Attributes:
         options: What is served.
         url: Base URL of the HTTP server, `http://127.0.0.1:PORT`.
-        log: The file with everything that the server printed.
+        log: The file with everything that the server printed. Unless it was given,
+            it goes with a server that ran until it was stopped.
     """
 
     def __init__(self, options: ServerOptions, log: Path | None = None) -> None:
         self.options = options
         self.url = ""
         self.log = log or Path(tempfile.mkdtemp(prefix="vllm-serve-")) / "server.log"
+        self._log_is_ours = log is None
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -185,22 +193,14 @@ class EngineServer:
             try:
                 self._wait_until_healthy(on_phase)
             except BaseException:
-                self.stop()
+                self._end()
                 raise
 
     def stop(self) -> None:
         """Stops the server and every process that it started."""
-        if self._process is None:
-            return
-        process, self._process = self._process, None
-        # SIGINT is what Ctrl-C sends: the server stops its engines in order.
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_TIMEOUT_S)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        if self.alive() and self._log_is_ours:
+            shutil.rmtree(self.log.parent)
+        self._end()
 
     @property
     def pid(self) -> int | None:
@@ -212,13 +212,18 @@ class EngineServer:
         return self._process is not None and self._process.poll() is None
 
     def wait(self) -> None:
-        """Blocks until the server exits."""
+        """Blocks for as long as the server runs.
+
+        Raises:
+            ServerError: It exited.
+        """
         if self._process is not None:
             self._process.wait()
+            raise ServerError(self._fault("the server exited"))
 
     def event_sources(self) -> list[EventSource]:
         """Where each rank publishes, by rank (`GET /kv_event_sources`)."""
-        response = httpx.get(f"{self.url}/kv_event_sources", timeout=30)
+        response = _get(f"{self.url}/kv_event_sources")
         response.raise_for_status()
         return [
             EventSource(
@@ -256,6 +261,19 @@ class EngineServer:
                 preexec_fn=_die_with_parent,
             )
 
+    def _end(self) -> None:
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        # SIGINT is what Ctrl-C sends: the server stops its engines in order.
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_TIMEOUT_S)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
     def _wait_until_healthy(self, on_phase: Callable[[str], None]) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         phase = ""
@@ -273,7 +291,7 @@ class EngineServer:
 
     def _healthy(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/health", timeout=5).is_success
+            return _get(f"{self.url}/health").is_success
         except httpx.TransportError:
             return False
 
@@ -291,6 +309,11 @@ class EngineServer:
 
     def _log_text(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+def _get(url: str) -> httpx.Response:
+    # No proxy of the environment's stands between us and the loopback.
+    return httpx.get(url, timeout=_REQUEST_TIMEOUT_S, trust_env=False)
 
 
 class _reserved_port:

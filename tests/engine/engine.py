@@ -58,6 +58,7 @@ class Engine:
             f"{self.server.url}{path}",
             json={"model": MODEL_NAME, **json},
             timeout=120,
+            trust_env=False,
             **request,
         )
 

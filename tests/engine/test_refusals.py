@@ -51,6 +51,7 @@ def send(
         content=json.dumps({"model": MODEL_NAME, "max_tokens": 1, **prompt, **body}),
         headers={"Content-Type": "application/json", **(headers or {})},
         timeout=60,
+        trust_env=False,
     )
 
 
