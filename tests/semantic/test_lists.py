@@ -129,6 +129,35 @@ ELEMENT = add_element(FILE, "", "hash($INTO)", "self.label")
             """,
         ),
         case(
+            "in one line when they are, before the comment",
+            ARGUMENT,
+            """
+            send(
+                a, b,  # why
+            )
+            """,
+            """
+            send(
+                a, b, label=label,  # why
+            )
+            """,
+        ),
+        case(
+            "within the brackets, whatever comes behind them",
+            ARGUMENT,
+            """
+            x = [send(
+                a), # why
+            ]
+            """,
+            """
+            x = [send(
+                a,
+                label=label), # why
+            ]
+            """,
+        ),
+        case(
             "aligned as they are",
             ARGUMENT,
             """
