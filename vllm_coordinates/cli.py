@@ -8,7 +8,6 @@ traceback.
 
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +24,7 @@ from .difference import tree_diff
 from .errors import CoordinatesError, StoppedError
 from .series import Patch, load_series
 from .status import Status, read_status
+from .stream.cli import register
 from .tree import find_tree
 
 _EXIT_CODES = (
@@ -99,7 +99,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    _add_stream_commands()
     try:
         app(prog_name="vllm-coordinates")
     except CoordinatesError as error:
@@ -220,15 +219,8 @@ def list_patches(as_json: JsonOption = False) -> None:
         console.print()
 
 
-def _add_stream_commands() -> None:
-    """Mount `record`, `watch` and `verify`, which live beside what they use."""
-    try:
-        commands = import_module(".stream.cli", __package__)
-    except ModuleNotFoundError as error:
-        if error.name != f"{__package__}.stream.cli":
-            raise
-        return
-    commands.register(app)
+# record, watch and verify
+register(app)
 
 
 def _tool_version() -> str:

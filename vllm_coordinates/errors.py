@@ -20,6 +20,7 @@ command line prints it after `error: ` and never shows a traceback for it.
 | 130       | stopped by Ctrl-C                                                    |
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -112,6 +113,13 @@ class StoppedError(CoordinatesError):
     """The user pressed Ctrl-C."""
 
     exit_code = 130
+
+
+def enumerate_paths(paths: Sequence[str]) -> str:
+    """Paths as a sentence has them: `a`, `a and b`, `a, b and c`."""
+    if len(paths) == 1:
+        return paths[0]
+    return f"{', '.join(paths[:-1])} and {paths[-1]}"
 
 
 def _times(count: int) -> str:

@@ -12,17 +12,22 @@ tells the truth and which a second `apply` or `revert` finishes:
 5. The result is read back, and the journal closed (or taken away).
 """
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from glob import escape
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from msgspec.structs import replace
 
-from .disk import Disk, exclusive, staged_name
-from .errors import ModifiedError, TargetError, UnfinishedError, WriteError
+from .checks import (
+    require_as_installed,
+    require_no_clash,
+    require_ours,
+    require_unmodified,
+    require_writable,
+)
+from .disk import Disk, exclusive
+from .errors import WriteError
 from .plan import Plan, make_plan
 from .records import Record
 from .releases import require
@@ -38,6 +43,18 @@ from .state import (
     read_if_there,
     read_originals,
     read_state,
+)
+from .steps import (
+    Target,
+    forget,
+    half_done,
+    missing_folders,
+    nothing_changed,
+    put_in_place,
+    remove_folders,
+    stage,
+    unstage,
+    write_journal,
 )
 from .tree import Tree
 
@@ -75,15 +92,6 @@ class Survey:
     pending: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Target:
-    """What one file is to become; `data` is None for a file that is to go."""
-
-    path: str
-    data: bytes | None
-    mode: int
-
-
 def apply(
     tree: Tree,
     *,
@@ -119,8 +127,8 @@ def apply(
             if _is_settled(tree, state, found, series):
                 disk.discard(tree.state_folder / JOURNAL)
                 return Outcome()
-            _require_ours(tree, state)
-            _require_unmodified(tree, found.modified)
+            require_ours(tree, state)
+            require_unmodified(tree, found.modified)
         plan = plan_for(tree, state, untested=untested, series=series)
         return _Apply(tree, disk, state, plan, series.digest).run()
 
@@ -149,33 +157,33 @@ def revert(
     with exclusive(tree.root / "vllm"):
         state = read_state(tree)
         if state is None:
-            _forget(disk, tree)
+            forget(disk, tree)
             return Outcome()
-        _require_ours(tree, state)
+        require_ours(tree, state)
         found = survey(tree, state)
         if save is None:
-            _require_unmodified(tree, found.modified)
+            require_unmodified(tree, found.modified)
         originals = read_originals(tree, state)
         targets = [
             Target(file.path, originals.get(file.path), file.mode)
             for file in reversed(state.files)
         ]
-        _require_writable(tree, targets)
+        require_writable(tree, targets)
         if save is not None:
             _save(tree, found.modified, save)
         outcome = _outcome(tree, targets)
         try:
-            _write_journal(disk, tree, replace(state, phase="reverting"))
-            _stage(disk, tree, targets)
+            write_journal(disk, tree, replace(state, phase="reverting"))
+            stage(disk, tree, targets)
         except OSError as error:
             with suppress(OSError):
-                _unstage(disk, tree, targets)
-                _write_journal(disk, tree, state)
-            raise _nothing_changed(error) from error
-        with _half_done("revert"):
-            _put_in_place(disk, tree, targets)
-            _remove_folders(disk, tree, state.folders)
-            _forget(disk, tree)
+                unstage(disk, tree, targets)
+                write_journal(disk, tree, state)
+            raise nothing_changed(error) from error
+        with half_done("revert"):
+            put_in_place(disk, tree, targets)
+            remove_folders(disk, tree, state.folders)
+            forget(disk, tree)
         return outcome
 
 
@@ -197,7 +205,7 @@ def plan_for(
     release = require(tree.version, untested=untested).release
     with as_shipped(tree, state) as shipped:
         plan = make_plan(shipped, tree.version, release, series=series)
-        _require_no_clash(shipped, plan)
+        require_no_clash(shipped, plan)
     return plan
 
 
@@ -248,17 +256,19 @@ class _Apply:
         self.journal = self._journal(series)
 
     def run(self) -> Outcome:
-        self._require_as_installed()
-        _require_writable(self.tree, self.targets)
+        if self.record is not None:
+            record = Record(self.originals[self.record])
+            require_as_installed(self.tree, self.plan, record)
+        require_writable(self.tree, self.targets)
         outcome = _outcome(self.tree, self.targets)
         try:
             self._open_journal()
-            _stage(self.disk, self.tree, self.targets)
+            stage(self.disk, self.tree, self.targets)
         except OSError as error:
             self._leave_untouched()
-            raise _nothing_changed(error) from error
-        with _half_done("apply"):
-            _put_in_place(self.disk, self.tree, self.targets)
+            raise nothing_changed(error) from error
+        with half_done("apply"):
+            put_in_place(self.disk, self.tree, self.targets)
             self._close_journal()
         return outcome
 
@@ -302,7 +312,7 @@ class _Apply:
     def _journal(self, series: str) -> State:
         """The journal of the run under way."""
         folders = list(self.previous.folders) if self.previous else []
-        folders += _missing_folders(self.tree.root, self.targets)
+        folders += missing_folders(self.tree.root, self.targets)
         return State(
             phase="applying",
             origin="apply",
@@ -326,23 +336,6 @@ class _Apply:
             earlier=tuple(sorted(h for h in earlier - {before, after} if h)),
         )
 
-    def _require_as_installed(self) -> None:
-        if self.record is None:
-            return
-        record = Record(self.originals[self.record])
-        strangers = [
-            change.path
-            for change in self.plan.changes
-            if change.before is not None
-            and not record.vouches_for(change.path, change.before)
-        ]
-        if strangers:
-            raise ModifiedError(
-                f"{_enumerate(strangers)} in {self.tree.root} differs from what"
-                f" {self.tree.distribution} {self.tree.version} installed; nothing was"
-                " written: put the original back (or reinstall vLLM), then apply again"
-            )
-
     def _open_journal(self) -> None:
         folder = self.tree.state_folder
         if not folder.exists():
@@ -356,15 +349,15 @@ class _Apply:
     def _leave_untouched(self) -> None:
         """Nothing was put in place: take away what was prepared."""
         with suppress(OSError):
-            _unstage(self.disk, self.tree, self.targets)
+            unstage(self.disk, self.tree, self.targets)
+            remove_folders(self.disk, self.tree, self.journal.folders)
             if self.previous is None:
-                _remove_folders(self.disk, self.tree, self.journal.folders)
-                _forget(self.disk, self.tree)
+                forget(self.disk, self.tree)
             else:
-                _write_journal(self.disk, self.tree, self.previous)
+                write_journal(self.disk, self.tree, self.previous)
 
     def _close_journal(self) -> None:
-        _remove_folders(self.disk, self.tree, self.journal.folders)
+        remove_folders(self.disk, self.tree, self.journal.folders)
         planned = {change.path for change in self.plan.changes} | {self.record}
         files = (file for file in self.journal.files if file.path in planned)
         folders = self.journal.folders
@@ -374,10 +367,7 @@ class _Apply:
             files=tuple(replace(file, earlier=()) for file in files),
             folders=tuple(f for f in folders if (self.tree.root / f).is_dir()),
         )
-        _write_journal(self.disk, self.tree, closed)
-
-
-# Checks: nothing is written before they have passed.
+        write_journal(self.disk, self.tree, closed)
 
 
 def _is_settled(tree: Tree, state: State, found: Survey, series: Series) -> bool:
@@ -385,142 +375,6 @@ def _is_settled(tree: Tree, state: State, found: Survey, series: Series) -> bool
     wanted = ("applied", series.digest, tree.version)
     complete = not (found.modified or found.missing or found.pending)
     return complete and (state.phase, state.series, state.version) == wanted
-
-
-def _require_ours(tree: Tree, state: State) -> None:
-    """The journal is of this very tree, and `apply` wrote it."""
-    if state.origin == "build":
-        raise TargetError(
-            f"the vLLM in {tree.root} was installed from a wheel that `build` patched,"
-            " so there is nothing here to patch or to restore; install another wheel"
-        )
-    if state.version != tree.version:
-        raise TargetError(
-            f"{tree.root} was patched as vLLM {state.version} and holds {tree.version}"
-            f" now; put {state.version} back and revert it, or start from fresh"
-            " sources"
-        )
-
-
-def _require_unmodified(tree: Tree, modified: Sequence[str]) -> None:
-    if modified:
-        raise ModifiedError(
-            f"{_enumerate(modified)} in {tree.root} was modified after apply; nothing"
-            " was written: undo that (`vllm-coordinates diff` shows it), or set it"
-            " aside with `vllm-coordinates revert --save DIR`"
-        )
-
-
-def _require_no_clash(shipped: Path, plan: Plan) -> None:
-    """Where a file of ours goes, upstream has none and nobody put one."""
-    clashes = [
-        change.path
-        for change in plan.changes
-        if change.before is None and (shipped / change.path).exists()
-    ]
-    if clashes:
-        raise ModifiedError(
-            f"{_enumerate(clashes)} is in the tree already, and nothing is on record"
-            " of an apply there; nothing was written: restore upstream's files and"
-            " move this one away, then apply again"
-        )
-
-
-def _require_writable(tree: Tree, targets: Iterable[Target]) -> None:
-    for target in targets:
-        path = tree.root / target.path
-        if path.is_symlink():
-            raise WriteError(
-                f"{path} is a symbolic link, so patching it would change another tree"
-                " or part from it; nothing was written: install vLLM with its files"
-                " copied"
-            )
-        folder = next(parent for parent in path.parents if parent.exists())
-        _require_writable_folder(folder)
-    for folder in (tree.state_folder.parent, tree.state_folder):
-        if folder.exists():
-            _require_writable_folder(folder)
-
-
-def _require_writable_folder(folder: Path) -> None:
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise WriteError(
-            f"{folder} cannot be written; nothing was written: run as the owner of"
-            " the environment, or use one of your own"
-        )
-
-
-# Steps: each leaves what the journal says.
-
-
-def _stage(disk: Disk, tree: Tree, targets: Iterable[Target]) -> None:
-    for target in targets:
-        path = tree.root / target.path
-        if target.data is None or read_if_there(path) == target.data:
-            disk.discard(path)
-            continue
-        for folder in _missing_folders(tree.root, [target]):
-            disk.make_folder(tree.root / folder)
-        disk.stage(path, target.data, target.mode)
-
-
-def _unstage(disk: Disk, tree: Tree, targets: Iterable[Target]) -> None:
-    for target in targets:
-        disk.discard(tree.root / target.path)
-
-
-def _put_in_place(disk: Disk, tree: Tree, targets: Sequence[Target]) -> None:
-    for target in targets:
-        path = tree.root / target.path
-        if staged_name(path).exists():
-            disk.commit(path)
-        elif target.data is None and path.exists():
-            disk.remove(path)
-        _remove_bytecode(disk, path)
-    folders = {(tree.root / target.path).parent for target in targets}
-    disk.sync(folder for folder in sorted(folders) if folder.is_dir())
-    wrong = [
-        target.path
-        for target in targets
-        if read_if_there(tree.root / target.path) != target.data
-    ]
-    if wrong:
-        raise UnfinishedError(
-            f"{_enumerate(wrong)} in {tree.root} changed while it was being written;"
-            " run the command again"
-        )
-
-
-def _remove_bytecode(disk: Disk, source: Path) -> None:
-    """Python trusts unchecked bytecode whatever becomes of the source."""
-    if source.suffix == ".py":
-        cached = source.parent / "__pycache__"
-        for path in sorted(cached.glob(f"{escape(source.stem)}.*.pyc")):
-            disk.remove(path)
-
-
-def _remove_folders(disk: Disk, tree: Tree, folders: Iterable[str]) -> None:
-    """Remove those of the folders that `apply` made and nothing is in any more."""
-    for name in sorted(folders, reverse=True):
-        for folder in (tree.root / name / "__pycache__", tree.root / name):
-            if folder.is_dir() and not any(folder.iterdir()):
-                disk.remove_folder(folder)
-
-
-def _write_journal(disk: Disk, tree: Tree, state: State) -> None:
-    disk.replace(tree.state_folder / JOURNAL, state.encode(), 0o644)
-
-
-def _forget(disk: Disk, tree: Tree) -> None:
-    """Remove the state, journal first: from then on the tree counts as stock."""
-    folder = tree.state_folder
-    if not folder.is_dir():
-        return
-    journal = folder / JOURNAL
-    for path in sorted(folder.iterdir(), key=lambda path: path != journal):
-        disk.remove(path)
-    disk.remove_folder(folder)
-    disk.sync([folder.parent])
 
 
 def _save(tree: Tree, paths: Iterable[str], folder: Path) -> None:
@@ -532,24 +386,6 @@ def _save(tree: Tree, paths: Iterable[str], folder: Path) -> None:
             )
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((tree.root / path).read_bytes())
-
-
-@contextmanager
-def _half_done(command: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise WriteError(
-            f"{error.filename}: {error.strerror}; {command} stopped half-way: mend"
-            " that, then run `vllm-coordinates apply` or `revert` to finish"
-        ) from error
-
-
-def _nothing_changed(error: OSError) -> WriteError:
-    return WriteError(
-        f"{error.filename}: {error.strerror}; nothing was changed: mend that, then"
-        " try again"
-    )
 
 
 def _outcome(tree: Tree, targets: Iterable[Target]) -> Outcome:
@@ -565,21 +401,3 @@ def _outcome(tree: Tree, targets: Iterable[Target]) -> Outcome:
         else:
             changed.append(target.path)
     return Outcome(*(tuple(sorted(paths)) for paths in (changed, added, removed)))
-
-
-def _missing_folders(root: Path, targets: Iterable[Target]) -> list[str]:
-    """The folders that the targets need and that are not there, parents first."""
-    missing = {
-        parent.as_posix()
-        for target in targets
-        if target.data is not None
-        for parent in PurePosixPath(target.path).parents
-        if not (root / parent).exists()
-    }
-    return sorted(missing)
-
-
-def _enumerate(paths: Sequence[str]) -> str:
-    if len(paths) == 1:
-        return paths[0]
-    return ", ".join(paths[:-1]) + " and " + paths[-1]

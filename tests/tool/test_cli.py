@@ -391,7 +391,7 @@ def test_wrong_usage_exits_with_2(run, arguments):
 
 def test_help_lists_every_exit_code(run):
     text = " ".join(run("--help").out.split())
-    kinds = errors.CoordinatesError.__subclasses__()
+    kinds = kinds_of_fault()
     for code in (0, 1, 2, *(kind.exit_code for kind in kinds)):
         assert re.search(rf"[:;] {code} ", text), code
     documented = set(re.findall(r"(?m)^\| (\d+) ", errors.__doc__))
@@ -399,8 +399,19 @@ def test_help_lists_every_exit_code(run):
 
 
 def test_no_two_kinds_of_fault_share_an_exit_code():
-    codes = [kind.exit_code for kind in errors.CoordinatesError.__subclasses__()]
+    codes = [kind.exit_code for kind in kinds_of_fault()]
     assert len(set(codes)) == len(codes)
+
+
+def kinds_of_fault() -> list[type[errors.CoordinatesError]]:
+    kinds = errors.CoordinatesError.__subclasses__()
+    return [kind for kind in kinds if kind.__module__ == errors.__name__]
+
+
+def test_help_lists_the_commands_of_the_tool_and_then_of_the_stream(run):
+    commands = re.findall(r"(?m)^. (\w+) +[A-Z]", run("--help").out)
+    tool = ["status", "apply", "revert", "diff", "build", "list"]
+    assert commands == [*tool, "record", "watch", "verify"]
 
 
 @pytest.mark.parametrize("installed_version", ["1.2.3", None])

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from py_compile import compile
 
 import pytest
 
@@ -265,6 +266,23 @@ def test_a_read_only_tree_is_an_error_before_anything_is_written(
     )
 
 
+def test_bytecode_that_cannot_be_removed_is_an_error_too(open_folder):
+    tree = tree_in(write_sources(open_folder / "tree"))
+    compile(str(tree.root / POOL))
+    for path in (tree.root, *tree.root.rglob("*")):
+        if path.is_dir():
+            path.chmod(0o777)
+    cached = (tree.root / POOL).parent / "__pycache__"
+    cached.chmod(0o555)
+    before = snapshot(tree.root, bytecode=True)
+
+    message = as_nobody(lambda: apply(tree, series=SERIES))
+
+    cached.chmod(0o755)
+    assert snapshot(tree.root, bytecode=True) == before
+    assert message.startswith(f"WriteError: {cached} cannot be written; nothing was ")
+
+
 class FullDisk(Disk):
     """Has no room for the n-th file, and from then on."""
 
@@ -312,11 +330,12 @@ def test_a_disk_that_fills_up_during_revert_leaves_a_patched_tree(tree, room):
 
 def test_a_disk_that_fills_up_during_an_upgrade_leaves_the_earlier_series(tree):
     apply(tree, series=SERIES)
-    patched = snapshot(tree.root / "vllm")
+    patched, patched_folders = snapshot(tree.root / "vllm"), folders(tree.root)
     room = 5 if tree.record is None else 4
     with pytest.raises(WriteError, match="nothing was changed"):
         apply(tree, series=NEXT_SERIES, disk=FullDisk(room))
     assert snapshot(tree.root / "vllm") == patched
+    assert folders(tree.root) == patched_folders
     revert(tree)
     assert (tree.root / POOL).read_bytes() == SOURCES[POOL]
 

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to hold before anything is written; each check names what does not."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from .errors import ModifiedError, TargetError, WriteError, enumerate_paths
+from .plan import Plan
+from .records import Record
+from .state import State
+from .steps import Target, bytecode_of
+from .tree import Tree
+
+
+def require_ours(tree: Tree, state: State) -> None:
+    """The journal is of this very tree, and `apply` wrote it."""
+    if state.origin == "build":
+        raise TargetError(
+            f"the vLLM in {tree.root} was installed from a wheel that `build` patched,"
+            " so there is nothing here to patch or to restore; install another wheel"
+        )
+    if state.version != tree.version:
+        raise TargetError(
+            f"{tree.root} was patched as vLLM {state.version} and holds {tree.version}"
+            f" now; put {state.version} back and revert it, or start from fresh"
+            " sources"
+        )
+
+
+def require_unmodified(tree: Tree, modified: Sequence[str]) -> None:
+    """Nobody changed a patched file since `apply`."""
+    if modified:
+        raise ModifiedError(
+            f"{enumerate_paths(modified)} in {tree.root} was modified after apply;"
+            " nothing was written: undo that (`vllm-coordinates diff` shows it), or"
+            " set it aside with `vllm-coordinates revert --save DIR`"
+        )
+
+
+def require_as_installed(tree: Tree, plan: Plan, record: Record) -> None:
+    """Every file to be changed is as its distribution installed it."""
+    strangers = [
+        change.path
+        for change in plan.changes
+        if change.before is not None
+        and not record.vouches_for(change.path, change.before)
+    ]
+    if strangers:
+        raise ModifiedError(
+            f"{enumerate_paths(strangers)} in {tree.root} differs from what"
+            f" {tree.distribution} {tree.version} installed; nothing was written: put"
+            " the original back (or reinstall vLLM), then apply again"
+        )
+
+
+def require_no_clash(shipped: Path, plan: Plan) -> None:
+    """Where a file of ours goes, upstream has none and nobody put one."""
+    clashes = [
+        change.path
+        for change in plan.changes
+        if change.before is None and (shipped / change.path).exists()
+    ]
+    if clashes:
+        raise ModifiedError(
+            f"{enumerate_paths(clashes)} is in the tree already, and nothing is on"
+            " record of an apply there; nothing was written: restore upstream's files"
+            " and move this one away, then apply again"
+        )
+
+
+def require_writable(tree: Tree, targets: Iterable[Target]) -> None:
+    """Every file can be replaced, and its bytecode removed."""
+    folders = {tree.state_folder, tree.state_folder.parent}
+    for target in targets:
+        path = tree.root / target.path
+        if path.is_symlink():
+            raise WriteError(
+                f"{path} is a symbolic link, so patching it would change another tree"
+                " or part from it; nothing was written: install vLLM with its files"
+                " copied"
+            )
+        folders.add(next(parent for parent in path.parents if parent.exists()))
+        folders |= {cached.parent for cached in bytecode_of(path)}
+    for folder in sorted(folders):
+        if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+            raise WriteError(
+                f"{folder} cannot be written; nothing was written: run as the owner of"
+                " the environment, or use one of your own"
+            )
