@@ -44,7 +44,8 @@ def sources_of(release: str, *also: str) -> Path:
         The folder that holds `vllm/` and `PKG-INFO`.
     """
     row = next(row for row in RELEASES if row.version == release)
-    tree = CACHE / "sources" / release
+    # Folders of their own: what a tree holds must not depend on who asked before.
+    tree = CACHE / "sources" / "-".join((release, *sorted(also)))
     tree.mkdir(parents=True, exist_ok=True)
     with _held(tree):
         for folder in ("vllm", *also):

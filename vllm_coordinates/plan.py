@@ -7,8 +7,8 @@ from pathlib import Path
 from packaging.version import Version
 
 from .errors import AnchorError
-from .semantic import Edit, MisplacedEdit
-from .series import Series, load_series
+from .semantic import Edit, MisplacedEdit, rust_error
+from .series import Patch, Series, load_series
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,13 @@ def make_plan(
 
     Raises:
         AnchorError: An edit found another number of places than it states, or
-            a file would no longer be Python. Nothing has been written.
+            a file would no longer parse. Nothing has been written.
     """
     series = series or load_series()
     tree = TreeFiles(root)
     for patch in series.patches:
+        if not concerns(patch, root):
+            continue
         tree.patch = patch.name
         for edit in patch.edits:
             if not edit.since or Version(release) >= Version(edit.since):
@@ -78,6 +80,11 @@ def make_plan(
     for change in changes:
         _check_syntax(change, version)
     return Plan(version, release, tuple(sorted(changes, key=lambda c: c.path)))
+
+
+def concerns(patch: Patch, root: Path) -> bool:
+    """Whether the tree below `root` has the folder that a patch changes."""
+    return (root / patch.where).is_dir()
 
 
 class TreeFiles:
@@ -137,15 +144,27 @@ def _rewrite(edit: Edit, tree: TreeFiles, version: str) -> None:
 
 
 def _check_syntax(change: Change, version: str) -> None:
+    check = {".py": _python_fault, ".rs": _rust_fault}.get(Path(change.path).suffix)
+    if check is not None and (fault := check(change)) is not None:
+        raise AnchorError(
+            patch=", ".join(change.patches),
+            file=change.path,
+            anchor=fault,
+            release=version,
+            expected=1,
+            found=0,
+        )
+
+
+def _python_fault(change: Change) -> str | None:
     try:
         # Unlike a parser, this refuses a name that a signature has twice, too.
         compile(change.after, change.path, "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise AnchorError(
-            patch=", ".join(change.patches),
-            file=change.path,
-            anchor=f"valid Python at line {error.lineno}",
-            release=version,
-            expected=1,
-            found=0,
-        ) from None
+        return f"valid Python at line {error.lineno}"
+    return None
+
+
+def _rust_fault(change: Change) -> str | None:
+    line = rust_error(change.after.decode())
+    return None if line is None else f"valid Rust at line {line}"

@@ -36,6 +36,8 @@ class Patch:
         adds: What the patch changes.
         drop_when: What makes the patch unnecessary.
         edits: The changes, in order.
+        where: The folder that a tree must have to be changed, e.g. `"rust"`, which
+            an installed vLLM lacks; "" is any tree.
     """
 
     number: int
@@ -46,6 +48,7 @@ class Patch:
     adds: str
     drop_when: str
     edits: tuple[Edit, ...]
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,5 +121,6 @@ def load_patch(path: Path) -> Patch:
         name=name,
         title=" ".join(title.split()).rstrip("."),
         edits=tuple(module.EDITS),
+        where=getattr(module, "WHERE", ""),
         **parts,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from sources import sources_of
-from vllm_coordinates.plan import Plan, TreeFiles, make_plan
+from vllm_coordinates.plan import Plan, TreeFiles, concerns, make_plan
 from vllm_coordinates.semantic import Edit
 from vllm_coordinates.series import load_series
 
@@ -40,12 +40,13 @@ class Step:
 def steps(release: str) -> tuple[Step, ...]:
     """Each edit that the release needs, in order."""
     found = []
-    tree = TreeFiles(sources_of(release))
-    for patch in load_series().patches:
+    root = sources_of(release)
+    tree = TreeFiles(root)
+    for patch in (p for p in load_series().patches if concerns(p, root)):
         for edit in patch.edits:
             if not edit.since or Version(release) >= Version(edit.since):
                 texts = dict(tree.texts)
-                found.append(Step(patch.name, edit, sources_of(release), texts))
+                found.append(Step(patch.name, edit, root, texts))
                 edit.rewrite(tree)
     return tuple(found)
 

@@ -27,14 +27,15 @@ from vllm_coordinates.tree import Tree
 @pytest.fixture(scope="module", params=[row.version for row in RELEASES])
 def tree(request: pytest.FixtureRequest, tmp_path_factory) -> Tree:
     """A release's sources, as links to the kept ones; each test leaves them stock."""
-    sources = sources_of(request.param)
+    sources = sources_of(request.param, "rust")
     folder = tmp_path_factory.mktemp(request.param)
-    shutil.copytree(
-        sources / "vllm",
-        folder / "vllm",
-        copy_function=os.link,
-        ignore=shutil.ignore_patterns("*.json", "__pycache__"),
-    )
+    for part in ("vllm", "rust"):
+        shutil.copytree(
+            sources / part,
+            folder / part,
+            copy_function=os.link,
+            ignore=shutil.ignore_patterns("*.json", "__pycache__"),
+        )
     shutil.copy(sources / "PKG-INFO", folder)
     return tree_in(folder)
 

@@ -20,12 +20,14 @@ from .edits import (
     replace_body,
     replace_condition,
 )
+from .rust import RustTwin, add_proto_field, rust_error, twin_rust
 from .twin import Twin, threads, twin
 
 __all__ = [
     "Edit",
     "FileEdit",
     "MisplacedEdit",
+    "RustTwin",
     "Tree",
     "Twin",
     "add_argument",
@@ -34,6 +36,7 @@ __all__ = [
     "add_import",
     "add_method",
     "add_parameter",
+    "add_proto_field",
     "append_to",
     "insert_after",
     "insert_before",
@@ -41,6 +44,8 @@ __all__ = [
     "replace",
     "replace_body",
     "replace_condition",
+    "rust_error",
     "threads",
     "twin",
+    "twin_rust",
 ]

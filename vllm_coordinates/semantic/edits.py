@@ -18,7 +18,16 @@ from ast_grep_py import SgNode
 
 from . import definitions
 from .lists import add_last, keyword_name
-from .source import Insertion, Source, end, in_unix_lines, indent, start, statement_of
+from .source import (
+    Insertion,
+    Source,
+    end,
+    in_unix_lines,
+    indent,
+    language_of,
+    start,
+    statement_of,
+)
 
 _LISTS = {"list", "set", "tuple"}
 
@@ -112,7 +121,7 @@ class FileEdit(Edit):
 
     def sites(self, text: str) -> list[Site]:
         """All places in a file's text, with the change each one needs."""
-        source = Source(text)
+        source = self._parsed(text)
         return [
             site
             for scope in source.scopes(self.scope)
@@ -137,7 +146,12 @@ class FileEdit(Edit):
         sites = self.sites(text)
         if len(sites) != self.places:
             raise MisplacedEdit(self.file, self.where(), self.places, len(sites))
-        return Source(text).splice(s.change for s in sites if s.change is not None)
+        return self._parsed(text).splice(
+            s.change for s in sites if s.change is not None
+        )
+
+    def _parsed(self, text: str) -> Source:
+        return Source(text, language_of(self.file))
 
 
 @dataclass(frozen=True, kw_only=True)

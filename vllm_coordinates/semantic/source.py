@@ -12,8 +12,12 @@ from functools import cached_property
 
 from ast_grep_py import SgNode, SgRoot
 
-_DEFINITIONS = {"class_definition", "function_definition"}
+_DEFINITIONS = {
+    *("class_definition", "function_definition"),
+    *("mod_item", "function_item"),
+}
 _SUITES = {"block", "module"}
+_FILES = {"module", "source_file"}
 
 
 @dataclass(frozen=True, order=True)
@@ -134,6 +138,11 @@ class Source:
         return "".join([*pieces, self.text[done:]])
 
 
+def language_of(path: str) -> str:
+    """The language that a file is written in, as ast-grep calls it."""
+    return "rust" if path.endswith(".rs") else "python"
+
+
 def in_unix_lines(text: str, rewrite: Callable[[str], str]) -> str:
     """`rewrite(text)` for a `rewrite` that knows lines to end in `\\n` only.
 
@@ -165,7 +174,7 @@ def statement_of(node: SgNode) -> SgNode:
 
 def body_of(definition: SgNode) -> SgNode:
     """The suite of a class or function; a module is its own."""
-    return definition if definition.kind() == "module" else _field(definition, "body")
+    return definition if definition.kind() in _FILES else _field(definition, "body")
 
 
 def statements(suite: SgNode) -> list[SgNode]:
