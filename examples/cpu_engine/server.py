@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A `vllm serve` of one's own: started on free loopback ports, stopped for sure."""
 
-import ctypes
 import json
 import os
 import shutil
@@ -150,7 +149,7 @@ class EventSource:
 class EngineServer:
     """A running `vllm serve`; a context manager that starts and stops it.
 
-    It dies with the thread that started it, and it takes its children along.
+    It ends with this process, however this one ends, and takes its children along.
 
     Attributes:
         options: What is served.
@@ -165,6 +164,7 @@ class EngineServer:
         self.log = log or Path(tempfile.mkdtemp(prefix="vllm-serve-")) / "server.log"
         self._log_is_ours = log is None
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -181,15 +181,18 @@ class EngineServer:
     def start(self, on_phase: Callable[[str], None] = lambda phase: None) -> None:
         """Starts the server and waits until it answers.
 
+        A server that was stopped comes back at the same address.
+
         Args:
             on_phase: Called with each part of the start as it begins.
 
         Raises:
             ServerError: It exited, or did not answer within START_TIMEOUT_S.
         """
-        with _reserved_port() as port:
+        with _reserved_port(int(self.url.rpartition(":")[2] or 0)) as port:
             self.url = f"http://{LOOPBACK}:{port}"
             self._process = self._spawn(port)
+            self._guard = _guard(self._process.pid)
             try:
                 self._wait_until_healthy(on_phase)
             except BaseException:
@@ -258,7 +261,6 @@ class EngineServer:
                 stderr=subprocess.STDOUT,
                 # A group of its own: to signal it never signals us.
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
             )
 
     def _end(self) -> None:
@@ -273,6 +275,9 @@ class EngineServer:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        if self._guard is not None:
+            self._guard.communicate()
+            self._guard = None
 
     def _wait_until_healthy(self, on_phase: Callable[[str], None]) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -311,35 +316,40 @@ class EngineServer:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
 
+def _guard(group: int) -> subprocess.Popen[bytes]:
+    """A process that kills a group as soon as this process is gone.
+
+    Its standard input ends then, whatever ended this process: a server that is
+    starting does not heed a SIGTERM.
+    """
+    return subprocess.Popen(
+        ["sh", "-c", f"read end; kill -s KILL -- -{group} 2> /dev/null"],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
 def _get(url: str) -> httpx.Response:
     # No proxy of the environment's stands between us and the loopback.
     return httpx.get(url, timeout=_REQUEST_TIMEOUT_S, trust_env=False)
 
 
 class _reserved_port:
-    """Holds a free loopback port until the server listens on it.
+    """Holds a loopback port, 0 for any free one, until the server listens on it.
 
     Two sockets with SO_REUSEADDR may be bound to one port while neither, or only
     the other, listens: so nobody else is given the port in between.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self._socket = socket.socket()
+        self._wanted = port
 
     def __enter__(self) -> int:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((LOOPBACK, 0))
+        self._socket.bind((LOOPBACK, self._wanted))
         port: int = self._socket.getsockname()[1]
         return port
 
     def __exit__(self, *raised: object) -> None:
         self._socket.close()
-
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _die_with_parent() -> None:
-    # Linux only, as the engine is; without it a killed test run leaves a server.
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

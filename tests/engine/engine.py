@@ -122,9 +122,14 @@ def running(options: ServerOptions) -> Iterator[Engine]:
         processes = family(server)
         taps = [stack.enter_context(EventTap(s)) for s in server.event_sources()]
         yield Engine(server, taps)
+    assert_ended(processes)
+
+
+def assert_ended(processes: Sequence[psutil.Process]) -> None:
+    """None of the processes runs, or will in a moment."""
     deadline = time.monotonic() + _ENDED_WITHIN_S
     while left := [process for process in processes if _runs(process)]:
-        assert time.monotonic() < deadline, f"the server left {left}"
+        assert time.monotonic() < deadline, f"still running: {left}"
         time.sleep(0.01)
 
 

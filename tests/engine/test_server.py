@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The launcher and the tap, which the demonstration and the tests stand on."""
 
+import os
+import subprocess
+import sys
+
+import psutil
 import pytest
 
 from cpu_engine.server import EngineServer, ServerError
 from cpu_engine.tap import EventTap
 from engine import served_trees
 from engine.conftest import Options
-from engine.engine import BLOCK, Engine, family, fresh_tokens
+from engine.engine import BLOCK, Engine, assert_ended, family, fresh_tokens
+from trees import ROOT
 
 
 def test_a_server_that_does_not_start_says_why(options: Options) -> None:
@@ -30,3 +36,27 @@ def test_a_tap_that_joins_late_reads_from_the_first_batch_on(engine: Engine) -> 
     with EventTap(engine.sources[0]) as late:
         frames = late.read_until(lambda frame: frame.seq == last)
     assert [frame.seq for frame in frames] == list(range(last + 1))
+
+
+STARTER = """
+from cpu_engine.server import EngineServer, ServerOptions
+from pathlib import Path
+server = EngineServer(ServerOptions(Path("{model}"), Path("{cache}"), Path("{tree}")))
+server.start(lambda phase: print(server.pid, flush=True))
+"""
+
+
+def test_a_server_ends_with_the_process_that_started_it(options: Options) -> None:
+    """Even when that one is killed, and the server is only about to start."""
+    chosen = options(served_trees.stock())
+    program = STARTER.format(model=chosen.model, cache=chosen.cache, tree=chosen.tree)
+    starter = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'examples'}:{ROOT}"},
+    )
+    with starter:
+        assert starter.stdout
+        server = psutil.Process(int(starter.stdout.readline()))
+        starter.kill()
+    assert_ended([server])
