@@ -26,9 +26,8 @@ from unearth.fetchers import PyPIClient
 
 from vllm_coordinates.releases import RELEASES, Release
 
-CACHE = Path(
-    os.environ.get("VLLM_COORDINATES_CACHE", Path(__file__).parents[1] / ".cache")
-)
+_DEFAULT_CACHE = Path(__file__).parents[1] / ".cache"
+CACHE = Path(os.environ.get("VLLM_COORDINATES_CACHE") or _DEFAULT_CACHE)
 _FOLDERS = ("vllm", "rust", "tests")
 
 

@@ -1,28 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees for the tests of the tool: an unpacked sdist, and a real installation."""
 
-import os
 import shutil
-import subprocess
-import sys
 import venv
 from pathlib import Path
 
 import pytest
 
-from tool.invented import site_packages, tree_in, write_sources, write_wheel
+from tool.invented import pip, site_packages, tree_in, write_sources, write_wheel
 from vllm_coordinates.tree import Tree
-
-
-def pip(environment: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run this environment's pip on another environment."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    return subprocess.run(
-        [*command, "--python", environment / "bin/python", *arguments],
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-        capture_output=True,
-        text=True,
-    )
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An invented package with vLLM's outline, two series for it, and wheels of it."""
 
+import os
 import stat
+import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
@@ -130,6 +132,17 @@ def write_wheel(
             entry.external_attr = (stat.S_IFREG | mode) << 16
             archive.writestr(entry, data, zipfile.ZIP_DEFLATED)
     return path
+
+
+def pip(environment: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run this environment's pip on another environment."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    return subprocess.run(
+        [*command, "--python", environment / "bin/python", *arguments],
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+    )
 
 
 def site_packages(environment: Path) -> Path:

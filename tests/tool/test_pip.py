@@ -3,8 +3,7 @@
 
 import pytest
 
-from tool.conftest import pip
-from tool.invented import SERIES, site_packages, snapshot, tree_in, write_wheel
+from tool.invented import SERIES, pip, site_packages, snapshot, tree_in, write_wheel
 from vllm_coordinates.install import apply, revert
 from vllm_coordinates.wheel import build
 
