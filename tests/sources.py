@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
 from functools import cache
@@ -82,6 +82,17 @@ def _fetch(release: Release) -> Path:
 
 def _download(requirement: str, archive: Path) -> None:
     # pip would build the metadata of an sdist, which needs torch; this only fetches.
+    finder = finder_of(no_binary=["vllm"])
+    found = finder.find_best_match(Requirement(requirement)).best
+    if found is None:
+        raise RuntimeError(f"no index that pip knows has the sdist of {requirement}")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
+        finder.download(found.link, scratch).replace(archive)
+
+
+def finder_of(**wanted: Sequence[str]) -> PackageFinder:
+    """A finder of packages on the indexes that pip is configured for."""
     pip = _pip_settings()
     client = PyPIClient(
         trusted_hosts=pip.get("trusted-host", "").split(),
@@ -90,17 +101,12 @@ def _download(requirement: str, archive: Path) -> None:
         **({"proxy": pip["proxy"]} if "proxy" in pip else {}),
     )
     index = pip.get("index-url", "").split()
-    finder = PackageFinder(session=client, index_urls=index, no_binary=["vllm"])
+    finder = PackageFinder(session=client, index_urls=index, **wanted)
     for url in pip.get("extra-index-url", "").split():
         finder.add_index_url(url)
     for url in pip.get("find-links", "").split():
         finder.add_find_links(url)
-    found = finder.find_best_match(Requirement(requirement)).best
-    if found is None:
-        raise RuntimeError(f"no index that pip knows has the sdist of {requirement}")
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
-        finder.download(found.link, scratch).replace(archive)
+    return finder
 
 
 def _pip_settings() -> dict[str, str]:
