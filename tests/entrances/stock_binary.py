@@ -10,6 +10,7 @@ import io
 import os
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import httpx
 from packaging.requirements import Requirement
@@ -80,7 +81,7 @@ class _Remote(io.RawIOBase):
         self._at = start[whence] + offset
         return self._at
 
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+    def readinto(self, buffer: Any) -> int:
         stop = min(self._at + len(buffer), self._size)
         if stop <= self._at:
             return 0
