@@ -60,11 +60,13 @@ EDITS = [
         SERVING,
         "GenerateBaseServing._get_session_id_from_headers",
         'return label_from_headers("session_id", raw_request)',
+        of="1d7beffb8a84",
     ),
     replace_body(
         SERVING,
         "GenerateBaseServing._get_session_id",
         'return resolve_label("session_id", request, raw_request)',
+        of="9b1659fc53dd",
     ),
     add_method(
         SERVING,

@@ -111,12 +111,18 @@ class TreeFiles:
         )
 
     def read(self, path: str) -> str | None:
-        """A file's text as rewritten so far; None where there is no such file."""
+        """A file's text as rewritten so far; None where there is no such file.
+
+        Raises:
+            MisplacedEdit: The file is not text.
+        """
         if path not in self.texts:
             try:
                 self.texts[path] = self.original(path).decode()
             except (FileNotFoundError, NotADirectoryError):
                 return None
+            except UnicodeDecodeError:
+                raise MisplacedEdit(path, "text in UTF-8", 1, 0) from None
         return self.texts[path]
 
     def write(self, path: str, text: str) -> None:

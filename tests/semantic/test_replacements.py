@@ -10,6 +10,8 @@ from vllm_coordinates.semantic import (
     replace_body,
     replace_condition,
 )
+from vllm_coordinates.semantic.definitions import body_digest
+from vllm_coordinates.semantic.source import Source
 
 CALL = replace(FILE, "", "send($$$)", "post(\n    parcel,\n)")
 
@@ -279,3 +281,27 @@ def test_replace_body(edit, before, after):
 def test_a_function_of_one_line_is_no_place():
     with pytest.raises(MisplacedEdit, match="the body of f was found nowhere"):
         BODY.apply("def f(a): return a\n")
+
+
+KNOWN = "def f(a):\n    # why\n    return a\n"
+OF_KNOWN = replace_body(
+    FILE, "f", "return post(a)", of=body_digest(Source(KNOWN).scopes("f")[0])
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        KNOWN,
+        pytest.param("def f(a):\n  return  a\n", id="laid out otherwise"),
+        pytest.param('def f(a):\n    """Doc."""\n    return a\n', id="documented"),
+        pytest.param("def f(a):\n    return post(a)\n", id="replaced already"),
+    ],
+)
+def test_a_body_of_the_stated_digest_is_replaced(text):
+    assert "post(a)" in OF_KNOWN.apply(text)
+
+
+def test_a_body_that_has_changed_is_no_place():
+    with pytest.raises(MisplacedEdit, match=r"the body \w{12} of f was found nowhere"):
+        OF_KNOWN.apply("def f(a):\n    return a + 1\n")

@@ -5,6 +5,9 @@ Each function takes a source, the definition's node and the text to bring in, an
 returns what to do; None where it is done already.
 """
 
+import hashlib
+from collections.abc import Iterator
+
 from ast_grep_py import SgNode
 
 from .lists import add_last, parameter_name
@@ -29,6 +32,23 @@ def has_body(source: Source, definition: SgNode) -> bool:
     """Whether there are statements, on lines of their own."""
     members = statements(body_of(definition))
     return bool(members) and source.starts_line(members[0])
+
+
+def body_digest(function: SgNode) -> str:
+    """What a function does, as 12 hex digits: layout, comments, docstring aside."""
+    suite = body_of(function)
+    members = statements(suite)[0 if docstring_of(suite) is None else 1 :]
+    tokens = "\0".join(token for member in members for token in _tokens(member))
+    return hashlib.sha256(tokens.encode()).hexdigest()[:12]
+
+
+def _tokens(node: SgNode) -> Iterator[str]:
+    if node.kind() == "comment":
+        return
+    if node.is_leaf():
+        yield node.text()
+    for child in node.children():
+        yield from _tokens(child)
 
 
 def has_signature(source: Source, definition: SgNode) -> bool:
@@ -123,6 +143,13 @@ def last(source: Source, function: SgNode, text: str) -> Insertion | None:
     if source.has_lines(block, at - len(block)):
         return None
     return Insertion(at, at, "\n" + block)
+
+
+def has_known_body(source: Source, function: SgNode, text: str, of: str) -> bool:
+    """Whether the body is `text` already, or has the digest `of`."""
+    if not has_body(source, function):
+        return False
+    return body_digest(function) == of or body(source, function, text) is None
 
 
 def body(source: Source, function: SgNode, text: str) -> Insertion | None:

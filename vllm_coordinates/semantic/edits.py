@@ -416,10 +416,26 @@ def append_to(file: str, function: str, text: str, *, since: str = "") -> FileEd
     )
 
 
-def replace_body(file: str, function: str, text: str, *, since: str = "") -> FileEdit:
-    """Hand a function's body, but its docstring, to `text`."""
+def replace_body(
+    file: str, function: str, text: str, *, of: str = "", since: str = ""
+) -> FileEdit:
+    """Hand a function's body, but its docstring, to `text`.
+
+    `of` is what `body_digest` makes of the body that goes: one that upstream has
+    changed is not replaced unseen.
+    """
+    if not of:
+        return _InDefinition(
+            file=file, scope=function, text=text, change=definitions.body, since=since
+        )
     return _InDefinition(
-        file=file, scope=function, text=text, change=definitions.body, since=since
+        file=file,
+        scope=function,
+        text=text,
+        change=definitions.body,
+        part=f"the body {of}",
+        fits=lambda source, node: definitions.has_known_body(source, node, text, of),
+        since=since,
     )
 
 
