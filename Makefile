@@ -12,13 +12,15 @@ STAMPS := $(VENV)/stamps
 SERIES := $(shell find vllm patches -name '*.py') \
     $(shell find vllm_coordinates -name '*.py' -not -path '*/stream/*')
 
-SOURCES := vllm vllm_coordinates patches examples tests
+SOURCES := vllm vllm_coordinates patches examples tests benchmarks
 
 DEMO := PYTHONPATH=examples $(BIN)/python -m cpu_engine.demo --cache $(CACHE)
 
+BENCH := PYTHONPATH=tests:examples $(BIN)/python -m benchmarks
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test lint env clean
+.PHONY: help demo serve test bench lint env clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,9 +34,14 @@ serve: $(STAMPS)/vllm ## The same, and leave the server running until Ctrl-C
 test: $(STAMPS)/vllm $(STAMPS)/dev ## Run every test
 	@$(BIN)/python -m pytest --cov $(PYTEST_ARGS)
 
+bench: $(STAMPS)/vllm $(STAMPS)/dev ## Measure what events cost, and rewrite docs/performance.md
+	@for name in pool wire memory publisher serve page; do \
+	    $(BENCH).$$name || exit; \
+	done
+
 lint: $(STAMPS)/dev ## Check format, style and types
-	@$(BIN)/ruff format --check $(SOURCES)
-	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
 env: $(STAMPS)/vllm $(STAMPS)/dev ## Make .venv with everything in it
