@@ -5,7 +5,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from vllm_coordinates.stream.ancestry import ENDLESS, Ancestry, Fingerprint, Relative
+from vllm_coordinates.stream.ancestry import (
+    ENDLESS,
+    Ancestry,
+    Fingerprint,
+    Fork,
+)
 
 
 def turn(text: str) -> Fingerprint:
@@ -24,51 +29,71 @@ def ancestry() -> Ancestry:
     return tree
 
 
-def possible(tree: Ancestry, name: str, other: str) -> int:
-    """How far `other` may share blocks of one token with `name`; 0 if not at all."""
-    found = [
-        r.possible for r in tree.relatives(name, 0, 1) if r.continuation_id == other
-    ]
-    return found[0] if found else 0
+def possible(tree: Ancestry, name: str, other: str, *, end: int = 1) -> int:
+    """How far `other` may share `name`'s blocks, the first of which ends at `end`."""
+    relatives, forks = tree.relatives(name, 0, end)
+    found = [ENDLESS for relative, _ in relatives if relative == other]
+    for above, beginnings, ceiling in tree.branches(other):
+        found += [
+            min(fork.possible, ceiling)
+            for fork in forks
+            if fork.continuation_id == above and fork.beginning in beginnings
+        ]
+    return max(found, default=0)
+
+
+def relatives(
+    tree: Ancestry, name: str, start: int = 0, block: int = 1
+) -> list[tuple[str, int]]:
+    return tree.relatives(name, start, block)[0]
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.binary(max_size=300))
 def test_a_fingerprint_never_denies_a_common_prefix(
     common: bytes, one: bytes, other: bytes
 ) -> None:
-    mine, theirs = Fingerprint.of(common + one), Fingerprint.of(common + other)
-    assert mine.common(theirs) >= len(common)
+    assert bound(common + one, common + other) >= len(common)
 
 
-@given(st.integers(16, 70_000))
+@given(st.integers(4, 70_000))
 def test_a_fingerprint_is_at_most_four_times_too_careful(length: int) -> None:
-    mine = Fingerprint.of(b"x" * length + b"a" * 200_000)
-    theirs = Fingerprint.of(b"x" * length + b"b" * 200_000)
-    assert length <= mine.common(theirs) < 4 * (length + 1)
+    one, other = (b"x" * length + byte * 200_000 for byte in (b"a", b"b"))
+    assert length <= bound(one, other) < 4 * (length + 1)
+
+
+def bound(one: bytes, other: bytes) -> int:
+    """What two turns' fingerprints let them have in common."""
+    mine, theirs = Fingerprint.of(one), Fingerprint.of(other)
+    alike = enumerate(zip(mine.keys, theirs.keys, strict=False))
+    return mine.common(max(level for level, (a, b) in alike if a == b))
 
 
 def test_ancestors_share_their_extent_for_sure(ancestry: Ancestry) -> None:
-    assert Relative("system", 100, ENDLESS) in ancestry.relatives("ann", 0, 1)
-    assert Relative("ann", 100, ENDLESS) in ancestry.relatives("system", 0, 1)
+    assert ("system", 100) in relatives(ancestry, "ann")
+    assert ("ann", 100) in relatives(ancestry, "system")
 
 
-def test_siblings_share_at_most_what_their_bytes_have_in_common(
+def test_siblings_share_at_most_what_their_texts_have_in_common(
     ancestry: Ancestry,
 ) -> None:
-    ancestry.add("eve", "system", turn("How old are you?"))
-    assert possible(ancestry, "ann", "bob") == 100 + 4
-    assert possible(ancestry, "ann", "eve") == 100 + 4 + len("How ")
+    ancestry.add("eve", "system", turn("How are your cats?"))
+    assert possible(ancestry, "ann", "eve") == 100 + 4 + len("How are you?")
+
+
+def test_siblings_of_other_beginnings_share_less_than_those(ancestry: Ancestry) -> None:
+    assert possible(ancestry, "ann", "bob") == 100 + 4 + 3
+    forks = ancestry.relatives("ann", 0, 1)[1]
+    assert forks[0] == Fork("system", (0, b""), 100, 107)
 
 
 def test_siblings_share_no_block_that_reaches_further(ancestry: Ancestry) -> None:
-    at = {start: ancestry.relatives("ann", start, 16) for start in (80, 96)}
-    assert Relative("bob", 100, 104) in at[80]
-    assert "bob" not in [relative.continuation_id for relative in at[96]]
+    assert possible(ancestry, "ann", "bob", end=107) == 107
+    assert possible(ancestry, "ann", "bob", end=108) == 0
 
 
 def test_what_follows_a_sibling_shares_as_much_as_it(ancestry: Ancestry) -> None:
     ancestry.add("bob again", "bob", turn("And then?"))
-    assert possible(ancestry, "ann", "bob again") == 104
+    assert possible(ancestry, "ann", "bob again") == 107
 
 
 def test_without_usage_what_continues_a_prefix_bounds_it() -> None:
@@ -78,9 +103,9 @@ def test_without_usage_what_continues_a_prefix_bounds_it() -> None:
     for name, text in (("ann", "Hi"), ("bob", "Why?")):
         tree.add(name, "system", turn(text))
     assert possible(tree, "ann", "bob") == ENDLESS
-    tree.learn("bob", 120)
-    assert possible(tree, "ann", "bob") == 120
-    assert Relative("bob", 0, 120) in tree.relatives("ann", 0, 1)
+    tree.learn("ann", 120)
+    assert possible(tree, "ann", "bob", end=120) == 120
+    assert possible(tree, "ann", "bob", end=121) == 0
 
 
 def test_turns_of_unknown_bytes_may_share_everything(ancestry: Ancestry) -> None:

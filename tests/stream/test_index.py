@@ -119,7 +119,7 @@ class TestCoordinates:
         assert index.spans("e", "one") == [(0, 4)]
 
     def test_a_removal_behind_a_fork_leaves_the_other_branch(self) -> None:
-        tree, engine = Ancestry(template_tokens=2, preamble_tokens=2), Engine()
+        tree, engine = Ancestry(template_tokens=0), Engine()
         index = Index(tree)
         system, prompts = "Be kind..", {}
         for text in ("Where is my order?", "Cancel it."):

@@ -10,7 +10,17 @@ from vllm_coordinates.stream import mint
 from vllm_coordinates.stream.ancestry import Ancestry
 from vllm_coordinates.stream.index import Index
 
-TURNS = ("", "a", "aa", "ab", "aaaaaaaa", "aaaaaaab", "b" * 20, "b" * 20 + "a")
+TURNS = (
+    "",
+    "a",
+    "aa",
+    "ab",
+    "aaaaaaaa",
+    "aaaaaaab",
+    "b" * 20,
+    "b" * 20 + "a",
+    "b" * 90,
+)
 MODES = ("incremental", "full", "coordinates", "coordinates")
 
 
@@ -27,9 +37,8 @@ class EngineAndIndex(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.engine = Engine()
-        # Canonical bytes of a turn are two quotes longer, which is less than
-        # what the template adds, so the bound needs what the template adds.
-        self.ancestry = Ancestry(template_tokens=2, preamble_tokens=2)
+        # What this engine's template adds is one mark before a turn's text.
+        self.ancestry = Ancestry(template_tokens=1, preamble_tokens=1)
         self.index = Index(self.ancestry)
         self.sequences: dict[str, set[Tokens]] = {}
 

@@ -195,11 +195,13 @@ class TestMessages:
         ({"role": "user", "content": [{"type": "image_url", "image_url": "u"}]}, False),
         ({"role": "assistant", "content": "x", "tool_calls": []}, False),
         ({"role": "assistant", "content": "x", "reasoning_content": "y"}, False),
+        ({"role": "user", "content": "x", "name": "ann"}, False),
+        ({"role": "user", "content": []}, False),
         ({"tools": []}, False),
         ("Hi", True),
     ],
 )
-def test_bytes_bound_tokens_only_where_they_are_rendered_in_order(
+def test_text_bounds_tokens_only_where_it_is_all_that_is_rendered(
     turn: Any, bounded: bool
 ) -> None:
     (step,) = mint.Chain("root", rooted=True).extend(turn).steps

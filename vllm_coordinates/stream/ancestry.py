@@ -12,91 +12,115 @@ the question that decides about phantom coverage, and only bounds answer it:
 * one is the other's ancestor: any position may be shared, since the engine
   caches generated tokens, too, and the next turn usually repeats them;
 * siblings: their turns differ somewhere, so they share at most the common
-  prefix of the two turns' bytes (a token has a byte at least), and what the
+  prefix of the two turns' texts (a token has a byte at least), and what the
   chat template puts around a turn;
 * different roots (model, cache salt): nothing, their block hashes differ.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterator
 from typing import NamedTuple
 
 ENDLESS = 1 << 62
 """A bound that is none: every position may be shared."""
 
-_HEAD = 16
-_MARKS: tuple[int, ...] = tuple(_HEAD << 2 * power for power in range(1, 9))
+# A turn is compared by what it begins with: 0, 4, 16, 64, ... bytes.
+_MARKS: tuple[int, ...] = (0, *(4**power for power in range(1, 11)))
+_RAW = 16
 
 
 class Fingerprint(NamedTuple):
-    """Enough of a turn's bytes to bound what it has in common with another.
+    """Enough of a turn's text to bound what it has in common with another.
 
-    `length` in bytes; `head` is the first 16 of them; `digests` are hashes of
-    the first 64, 256, ... 1048576 bytes, as far as the turn is that long.
+    `length` in bytes; `keys` stand for its first 0, 4, 16, 64, ... 1048576
+    bytes, as far as it is that long.
     """
 
     length: int
-    head: bytes
-    digests: tuple[bytes, ...]
+    keys: tuple[bytes, ...]
 
     @classmethod
     def of(cls, turn: bytes) -> "Fingerprint":
-        """The fingerprint of a turn's canonical bytes."""
-        digests = []
+        """The fingerprint of the bytes of a turn that a template renders."""
+        keys = []
         state, done = hashlib.blake2b(digest_size=8), 0
         for mark in _MARKS:
             if mark > len(turn):
                 break
             state.update(turn[done:mark])
             done = mark
-            digests.append(state.digest())
-        return cls(len(turn), turn[:_HEAD], tuple(digests))
+            keys.append(turn[:mark] if mark <= _RAW else state.digest())
+        return cls(len(turn), tuple(keys))
 
-    def common(self, other: "Fingerprint") -> int:
-        """At most how many leading bytes the two turns have in common."""
-        for position, (one, two) in enumerate(zip(self.head, other.head, strict=False)):
-            if one != two:
-                return position
-        digests = zip(self.digests, other.digests, strict=False)
-        for power, (mine, theirs) in enumerate(digests):
-            if mine != theirs:
-                return _MARKS[power] - 1
-        return min(self.length, other.length)
+    def common(self, level: int) -> int:
+        """The most that a turn has in common with it which has not its next key."""
+        if level + 1 < len(self.keys):
+            return _MARKS[level + 1] - 1
+        return self.length
 
 
-class Relative(NamedTuple):
-    """A continuation that may share a removed position.
+Beginning = tuple[int, bytes] | None
+"""Turns that begin alike: a level of `Fingerprint.keys` and the key there. None
+stands for the turns of unknown text, which may begin like any other."""
+
+
+class Fork(NamedTuple):
+    """All that continues `continuation_id` with a turn of this beginning.
 
     Positions before `sure` are shared; those before `possible` may be.
     """
 
     continuation_id: str
+    beginning: Beginning
     sure: int
     possible: int
 
 
+class Branch(NamedTuple):
+    """How a continuation goes on from an ancestor, `continuation_id`.
+
+    It is among those of each of the `beginnings`, and shares nothing behind
+    `ceiling` with the others.
+    """
+
+    continuation_id: str
+    beginnings: tuple[Beginning, ...]
+    ceiling: int
+
+
 class _Node:
-    __slots__ = ("anchored", "ceiling", "children", "extent", "name", "parent", "turn")
+    __slots__ = (
+        "anchored",
+        "beginnings",
+        "ceiling",
+        "children",
+        "extent",
+        "name",
+        "parent",
+        "turn",
+        "unbounded",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.parent: _Node | None = None
         self.turn: Fingerprint | None = None
+        self.beginnings: tuple[Beginning, ...] = (None,)
         self.anchored = False
         self.extent: int | None = None
         # The least extent known at or below: nothing is longer than what
         # continues it, so it bounds the extent where usage has not told it.
         self.ceiling = ENDLESS
-        self.children: dict[bytes | None, list[_Node]] = {}
+        self.children: dict[str, _Node] = {}
+        # How many children have a turn of unknown text.
+        self.unbounded = 0
 
-    def below(self) -> "Iterator[_Node]":
-        stack = list(chain.from_iterable(self.children.values()))
-        while stack:
-            node = stack.pop()
-            yield node
-            for siblings in node.children.values():
-                stack += siblings
+    def below(self) -> "list[_Node]":
+        found = list(self.children.values())
+        for node in found:
+            if node.children:
+                found += node.children.values()
+        return found
 
 
 class Ancestry:
@@ -146,7 +170,11 @@ class Ancestry:
             raise ValueError(f"{continuation_id!r} cannot continue itself")
         above = self._node(parent)
         node.parent, node.turn = above, turn
-        above.children.setdefault(turn.head if turn else None, []).append(node)
+        if turn is None:
+            above.unbounded += 1
+        else:
+            node.beginnings = tuple(enumerate(turn.keys))
+        above.children[continuation_id] = node
         self._lower(above, node.ceiling)
         if above.anchored:
             self._anchor(node)
@@ -169,11 +197,8 @@ class Ancestry:
             return False
         del self._nodes[continuation_id]
         if node.parent is not None:
-            head = node.turn.head if node.turn else None
-            siblings = node.parent.children[head]
-            siblings.remove(node)
-            if not siblings:
-                del node.parent.children[head]
+            del node.parent.children[continuation_id]
+            node.parent.unbounded -= node.turn is None
         return True
 
     def extent(self, continuation_id: str) -> int | None:
@@ -190,53 +215,55 @@ class Ancestry:
             yield node.name
             node = node.parent
 
-    def relatives(self, continuation_id: str, start: int, block: int) -> list[Relative]:
+    def branches(self, continuation_id: str) -> Iterator[Branch]:
+        """How the continuation goes on from each of its ancestors, nearest first."""
+        node = self._nodes.get(continuation_id)
+        while node is not None and node.parent is not None:
+            yield Branch(node.parent.name, node.beginnings, node.ceiling)
+            node = node.parent
+
+    def relatives(
+        self, continuation_id: str, start: int, block: int
+    ) -> tuple[list[tuple[str, int]], list[Fork]]:
         """Who else may hold a block of `continuation_id` at `start`.
 
         `block` is the least number of tokens that a block there holds: two
-        sequences share a block only where they agree to its end. Empty where
-        the continuation is not known.
+        sequences share a block only where they agree to its end. First come
+        its ancestors and what continues it, each with how many tokens they are
+        sure to share (what lies behind may be); then the forks behind which
+        there may be others. Empty where the continuation is not known.
         """
         node = self._nodes.get(continuation_id)
         if node is None:
-            return []
+            return [], []
         sure = node.extent or 0
-        found = [Relative(below.name, sure, ENDLESS) for below in node.below()]
-        branch, above = node, node.parent
+        found = [(below.name, sure) for below in node.below()]
+        forks: list[Fork] = []
+        branch, above, end = node, node.parent, start + block
         while above is not None:
-            found.append(Relative(above.name, above.extent or 0, ENDLESS))
-            self._add_siblings(found, above, branch, start + block)
+            sure = above.extent or 0
+            found.append((above.name, sure))
+            if len(above.children) > 1 and branch.ceiling >= end:
+                self._add_forks(forks, above, branch, sure, end)
             branch, above = above, above.parent
-        return found
+        return found, forks
 
-    def _add_siblings(
-        self, found: list[Relative], above: _Node, branch: _Node, end: int
+    def _add_forks(
+        self, forks: list[Fork], above: _Node, branch: _Node, sure: int, end: int
     ) -> None:
-        if branch.ceiling < end:
+        turn, ceiling = branch.turn, branch.ceiling
+        if turn is None:
+            forks.append(Fork(above.name, (0, b""), sure, ceiling))
+        if turn is None or above.unbounded:
+            forks.append(Fork(above.name, None, sure, ceiling))
+        if turn is None:
             return
-        sure = above.extent or 0
         limit = above.ceiling if above.extent is None else above.extent
         limit += self._preamble if above.parent is None else self._template
-        for sibling in self._siblings(above, branch, within=limit + _HEAD > end):
-            if sibling.turn is None or branch.turn is None:
-                possible = ENDLESS
-            else:
-                possible = limit + branch.turn.common(sibling.turn)
-            possible = min(possible, branch.ceiling, sibling.ceiling)
+        for level, beginning in enumerate(branch.beginnings):
+            possible = min(limit + turn.common(level), ceiling)
             if possible >= end:
-                found.append(Relative(sibling.name, sure, possible))
-                found += (Relative(n.name, sure, possible) for n in sibling.below())
-
-    @staticmethod
-    def _siblings(above: _Node, branch: _Node, *, within: bool) -> "Iterator[_Node]":
-        # Turns that differ in their first bytes share less than those bytes,
-        # so far behind the fork only the few that begin alike are looked at.
-        if within or branch.turn is None:
-            groups: Iterable[list[_Node]] = above.children.values()
-        else:
-            heads = (branch.turn.head, None)
-            groups = (above.children.get(head, []) for head in heads)
-        return (n for siblings in groups for n in siblings if n is not branch)
+                forks.append(Fork(above.name, beginning, sure, possible))
 
     def _node(self, name: str) -> _Node:
         node = self._nodes.get(name)

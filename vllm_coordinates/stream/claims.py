@@ -18,15 +18,21 @@ First removal wins: two blocks may hold the same tokens (requests computed them
 side by side), and nothing on the wire tells how many there are. The first of
 their removals ends the claim, though the other block may still live: certain
 coverage errs to too little until that block is used again and reported.
+
+What is kept is bounded: 100,000 claims, of which 4,096 all in doubt. Those not
+reported for the longest time are forgotten first, which errs to too little, too.
 """
 
 from collections.abc import Iterator
 
 from . import spans
-from .ancestry import Ancestry
+from .ancestry import Ancestry, Beginning
+from .removals import Removals
 from .spans import Spans
 
 _SWEEP_AT = 1024
+_MOST_DOUBTED = 4096
+_MOST_CLAIMS = 100_000
 
 
 class Claim:
@@ -35,19 +41,19 @@ class Claim:
     `sessions` maps each session that reported it to the batch time (seconds).
     """
 
-    __slots__ = ("certain", "doubtful", "known", "sessions", "swept")
+    __slots__ = ("certain", "doubtful", "known", "sessions", "settled")
 
-    def __init__(self, *, known: bool, swept: int) -> None:
+    def __init__(self, *, known: bool, settled: int) -> None:
         self.certain: Spans = []
         self.doubtful: Spans = []
         self.sessions: dict[str, float] = {}
         self.known = known
-        self.swept = swept
+        self.settled = settled
 
     def doubt(self, start: int, end: int) -> None:
         """Certain coverage in [start, end) becomes doubtful."""
         certain = self.certain
-        if not certain or certain[-1] <= start or certain[0] >= end:
+        if not certain or certain[-1] <= start or certain[0] >= end or start >= end:
             return
         for first, last in spans.pairs(spans.within(certain, start, end)):
             spans.add(self.doubtful, first, last)
@@ -59,12 +65,35 @@ class Claim:
         if self.doubtful:
             spans.remove(self.doubtful, start, end)
 
+    def ends_before(self, start: int) -> bool:
+        """Whether nothing is covered from `start` on."""
+        certain, doubtful = self.certain, self.doubtful
+        return (not certain or certain[-1] <= start) and (
+            not doubtful or doubtful[-1] <= start
+        )
+
+    @property
+    def reported(self) -> float:
+        """The time of the latest report, in seconds."""
+        return max(self.sessions.values())
+
+
+class _Fork:
+    """Removals that concern all that continues one continuation."""
+
+    __slots__ = ("possible", "sure")
+
+    def __init__(self) -> None:
+        self.sure = Removals()
+        self.possible = Removals()
+
 
 class Claims:
     """The claims of one group at one endpoint, by continuation.
 
-    Invariant: a claim's certain coverage was reported, and no later removal
-    is known that may have concerned it.
+    Invariant: once a claim is settled, its certain coverage was reported, and
+    no later removal is known that may have concerned it. Removals that concern
+    many claims at once wait in logs, until a claim is touched or they are swept.
     """
 
     def __init__(self, ancestry: Ancestry) -> None:
@@ -72,10 +101,9 @@ class Claims:
         self._claims: dict[str, Claim] = {}
         self._unknown = 0
         self._block = 0
-        # Removals that concern claims of unknown ancestry, applied when such a
-        # claim is next read: (start, end, whether known claims are concerned).
-        self._pending: list[tuple[int, int, bool]] = []
+        self._stamp = 0
         self._swept = 0
+        self._reset_logs()
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -91,8 +119,10 @@ class Claims:
         if claim is None:
             known = self._ancestry.knows(continuation_id)
             self._unknown += not known
-            swept = self._swept + len(self._pending)
-            claim = self._claims[continuation_id] = Claim(known=known, swept=swept)
+            claim = Claim(known=known, settled=self._stamp)
+            self._claims[continuation_id] = claim
+            if len(self._claims) > _MOST_CLAIMS:
+                self._sweep()
         else:
             self._settle(continuation_id, claim)
         spans.add(claim.certain, start, end)
@@ -107,21 +137,20 @@ class Claims:
 
     def withdraw(self, continuation_id: str, start: int, end: int) -> None:
         """A block, or a run of them, at [start, end) of the continuation went."""
-        claims = self._claims
-        claim = claims.get(continuation_id)
+        claim = self._claims.get(continuation_id)
         if claim is not None:
-            self._settle(continuation_id, claim)
             claim.drop(start, end)
             self._drop_empty(continuation_id, claim)
-        if not claims:
+        if not self._claims:
             return
-        known = self._ancestry.knows(continuation_id)
-        if self._unknown or not known:
-            self._pending.append((start, end, not known))
-            if len(self._pending) >= _SWEEP_AT:
-                self._sweep()
-        if known:
+        if self._ancestry.knows(continuation_id):
             self._withdraw_from_relatives(continuation_id, start, end)
+            if self._unknown:
+                self._log(self._from_unknown, start, end)
+        else:
+            self._log(self._from_all, start, end)
+        if self._stamp - self._swept > max(_SWEEP_AT, 8 * len(self._claims)):
+            self._sweep()
 
     def get(self, continuation_id: str) -> Claim | None:
         """The continuation's claim, up to date; None where there is none."""
@@ -130,7 +159,13 @@ class Claims:
             self._settle(continuation_id, claim)
         return claim
 
-    def forget(self, before: float) -> None:
+    def forget(self, continuation_id: str) -> None:
+        """Let go of what is known of one continuation."""
+        claim = self._claims.pop(continuation_id, None)
+        if claim is not None:
+            self._unknown -= not claim.known
+
+    def forget_doubts(self, before: float) -> None:
         """Let go of doubts and sessions that nothing renewed since `before`.
 
         `before` is a batch time in seconds. A doubt whose block was really
@@ -138,7 +173,7 @@ class Claims:
         """
         for name, claim in list(self._claims.items()):
             self._settle(name, claim)
-            latest = max(claim.sessions.values())
+            latest = claim.reported
             if latest < before:
                 claim.doubtful.clear()
                 self._drop_empty(name, claim)
@@ -152,51 +187,86 @@ class Claims:
         self, continuation_id: str, start: int, end: int
     ) -> None:
         block = self._block or 1
-        for name, sure, possible in self._ancestry.relatives(
-            continuation_id, start, block
-        ):
-            claim = self._claims.get(name)
-            if claim is None:
+        relatives, forks = self._ancestry.relatives(continuation_id, start, block)
+        claims = self._claims
+        for name, sure in relatives:
+            claim = claims.get(name)
+            if claim is None or claim.ends_before(start):
                 continue
             if start < sure:
                 claim.drop(start, min(end, sure))
-            # A block is shared whole or not at all.
-            reach = min(end, start + (possible - start) // block * block)
-            claim.doubt(max(start, sure), reach)
+            if sure < end:
+                claim.doubt(max(start, sure), end)
             self._drop_empty(name, claim)
+        for name, beginning, sure, possible in forks:
+            fork = self._forks.setdefault(name, {}).setdefault(beginning, _Fork())
+            if start < sure:
+                self._log(fork.sure, start, min(end, sure))
+            reach = _reach(start, end, possible, block)
+            if max(start, sure) < reach:
+                self._log(fork.possible, max(start, sure), reach)
+
+    def _log(self, removals: Removals, start: int, end: int) -> None:
+        self._stamp += 1
+        removals.add(self._stamp, start, end)
 
     def _settle(self, continuation_id: str, claim: Claim) -> None:
         """Apply the removals that wait for this claim."""
-        since = claim.swept - self._swept
-        if since < len(self._pending):
-            for start, end, everyone in self._pending[since:]:
-                if everyone or not claim.known:
+        since = claim.settled
+        if since < self._stamp:
+            for start, end in self._from_all.since(since):
+                claim.doubt(start, end)
+            if not claim.known:
+                for start, end in self._from_unknown.since(since):
                     claim.doubt(start, end)
-            claim.swept = self._swept + len(self._pending)
+            if self._forks:
+                self._settle_forks(continuation_id, claim, since)
+            claim.settled = self._stamp
         if not claim.known and self._ancestry.knows(continuation_id):
             claim.known = True
             self._unknown -= 1
 
+    def _settle_forks(self, continuation_id: str, claim: Claim, since: int) -> None:
+        for name, beginnings, ceiling in self._ancestry.branches(continuation_id):
+            forks = self._forks.get(name)
+            if forks is None:
+                continue
+            for fork in map(forks.get, beginnings):
+                if fork is not None:
+                    for start, end in fork.sure.since(since):
+                        claim.drop(start, end)
+                    for start, end in fork.possible.since(since):
+                        claim.doubt(start, min(end, ceiling))
+
     def _sweep(self) -> None:
-        """Bring every claim up to date, so that the log does not grow."""
-        everything: Spans = []
-        for_known: Spans = []
-        for start, end, everyone in self._pending:
-            spans.add(everything, start, end)
-            if everyone:
-                spans.add(for_known, start, end)
+        """Bring every claim up to date, so that the logs do not grow."""
         for name, claim in list(self._claims.items()):
-            if claim.swept == self._swept:
-                merged = for_known if claim.known else everything
-                for start, end in spans.pairs(merged):
-                    claim.doubt(start, end)
-                claim.swept = self._swept + len(self._pending)
             self._settle(name, claim)
             self._drop_empty(name, claim)
-        self._swept += len(self._pending)
-        self._pending.clear()
+        self._swept = self._stamp
+        self._reset_logs()
+        doubted = [name for name, claim in self._claims.items() if not claim.certain]
+        self._forget_oldest(doubted, _MOST_DOUBTED)
+        self._forget_oldest(list(self._claims), _MOST_CLAIMS - 1)
+
+    def _forget_oldest(self, names: list[str], most: int) -> None:
+        if len(names) > most:
+            names.sort(key=lambda name: self._claims[name].reported)
+            for name in names[: len(names) - most * 3 // 4]:
+                self.forget(name)
+
+    def _reset_logs(self) -> None:
+        # By whom a removal concerns: all claims, those of unknown ancestry, and
+        # those that continue a continuation with a turn of some beginning.
+        self._from_all = Removals()
+        self._from_unknown = Removals()
+        self._forks: dict[str, dict[Beginning, _Fork]] = {}
 
     def _drop_empty(self, name: str, claim: Claim) -> None:
         if not claim.certain and not claim.doubtful:
-            del self._claims[name]
-            self._unknown -= not claim.known
+            self.forget(name)
+
+
+def _reach(start: int, end: int, possible: int, block: int) -> int:
+    """The end of what may be shared: a block is shared whole or not at all."""
+    return min(end, start + (possible - start) // block * block)

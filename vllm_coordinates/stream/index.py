@@ -256,6 +256,16 @@ class Index:
         if not self._batches % _FORGET_EVERY:
             self._forget(state, batch.ts - self._doubt_seconds)
 
+    def forget(self, continuation_id: str) -> None:
+        """Let go of a continuation that nobody will ask for again.
+
+        What it reported in coordinates is forgotten at every endpoint; with the
+        ancestry's `forget`, that is how a session ends.
+        """
+        for state in self._endpoints.values():
+            for group in state.groups.values():
+                group.claims.forget(continuation_id)
+
     def endpoints(self) -> list[str]:
         """The endpoints heard of, by name."""
         return sorted(self._endpoints)
@@ -327,16 +337,13 @@ class Index:
         if state is None:
             return set()
         found: set[str] = set()
-        kin = [(continuation_id, end)]
-        kin += (
-            (relative.continuation_id, min(end, relative.sure))
-            for relative in self.ancestry.relatives(continuation_id, 0, 1)
-        )
+        line = set(self.ancestry.chain(continuation_id))
         for number, group in state.groups.items():
             found |= state.hashes.sessions(number, continuation_id, start, end)
-            for name, until in kin:
+            for name in group.claims:
+                until = end if name == continuation_id else self._shared(line, name)
                 claim = group.claims.get(name)
-                if claim is not None and spans.within(claim.certain, start, until):
+                if claim and spans.within(claim.certain, start, min(end, until)):
                     found.update(claim.sessions)
         return found
 
@@ -365,6 +372,13 @@ class Index:
         for (session, _), most in largest.items():
             tokens[session] += most
         return sorted(tokens.items(), key=lambda item: (-item[1], item[0]))
+
+    def _shared(self, line: set[str], name: str) -> int:
+        """How much a continuation shares for sure with the one of the `line`."""
+        for ancestor in self.ancestry.chain(name):
+            if ancestor in line:
+                return self.ancestry.extent(ancestor) or 0
+        return 0
 
     def _endpoint(self, name: str) -> _Endpoint:
         state = self._endpoints.get(name)
@@ -419,7 +433,7 @@ class Index:
 
     def _forget(self, state: _Endpoint, before: float) -> None:
         for group in state.groups.values():
-            group.claims.forget(before)
+            group.claims.forget_doubts(before)
         resident = state.continuations()
         state.seen = {n: seen for n, seen in state.seen.items() if n in resident}
 

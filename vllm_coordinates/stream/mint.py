@@ -50,16 +50,15 @@ _CHAT_HEAD = (
     "tools",
 )
 _RESPONSES_HEAD = ("instructions", "reasoning", "text", "tools")
-# A turn of these alone is rendered in the order of its canonical bytes.
-_PLAIN = frozenset(("content", "name", "role"))
+_PLAIN = frozenset(("content", "role", "type"))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One turn further: the id behind it, and what is known of its bytes.
+    """One turn further: the id behind it, and what is known of its text.
 
     `marked` says whether the request asks for caching up to here, or a message
-    ends here. `turn` is None where the bytes say nothing about token counts.
+    ends here. `turn` is None where its text says nothing about token counts.
     """
 
     continuation_id: str
@@ -90,10 +89,10 @@ class Chain:
 
     def extend(self, turn: Any, *, marked: bool = True) -> "Chain":
         """The chain with one more turn, any JSON value: a reply, say."""
-        content = canonical(turn)
+        text = _text(turn)
         step = Step(
-            mint(self.continuation_id, content),
-            Fingerprint.of(content) if _renders_in_order(turn) else None,
+            mint(self.continuation_id, canonical(turn)),
+            None if text is None else Fingerprint.of(text.encode()),
             marked,
         )
         return Chain(self.start, self.rooted, (*self.steps, step))
@@ -224,26 +223,36 @@ def _blocks(content: Any) -> list[Any]:
     return content if isinstance(content, list) else [content]
 
 
-def _renders_in_order(turn: Any) -> bool:
-    """Whether two such turns' tokens diverge where their bytes do, or before."""
+def _text(turn: Any) -> str | None:
+    """All that a template renders of a turn but its frame; None if that is more.
+
+    Two such turns' tokens diverge where their texts do, or before: parts may be
+    rendered with something between them, or a role before.
+    """
+    if isinstance(turn, str):
+        return turn
+    content: Any
     if isinstance(turn, list):
         # One block of a message: [role, block, whether it opens the message].
-        turn = {"role": turn[0], "content": [turn[1]]} if len(turn) == 3 else None
-    if isinstance(turn, str):
-        return True
-    if not isinstance(turn, Mapping) or not turn.keys() <= _PLAIN | {"type"}:
-        return False
-    content = turn.get("content")
-    return isinstance(content, str) or (
-        isinstance(content, list) and all(map(_is_text, content))
-    )
+        content = turn[1:2]
+    elif isinstance(turn, Mapping) and turn.keys() <= _PLAIN:
+        content = turn.get("content")
+    else:
+        return None
+    if isinstance(content, str):
+        return content
+    texts = [_part_text(part) for part in content] if isinstance(content, list) else []
+    known = [text for text in texts if text is not None]
+    return "".join(known) if texts and len(known) == len(texts) else None
 
 
-def _is_text(part: Any) -> bool:
-    if isinstance(part, Mapping):
-        text = isinstance(part.get("text"), str)
-        return text and part.keys() <= {"type", "text"}
-    return isinstance(part, str)
+def _part_text(part: Any) -> str | None:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Mapping) and part.keys() <= {"type", "text"}:
+        text = part.get("text")
+        return text if isinstance(text, str) else None
+    return None
 
 
 def _digest(parts: Iterable[bytes]) -> str:
