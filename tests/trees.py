@@ -51,7 +51,8 @@ def environment(tree: Path) -> Mapping[str, str]:
         **os.environ,
         "PYTHONPATH": str(tree),
         "HF_HUB_OFFLINE": "1",
-        "VLLM_CACHE_ROOT": str(CACHE / "vllm"),
+        # vLLM keeps what it finds out about a model there, for one release at a time.
+        "VLLM_CACHE_ROOT": str(CACHE / "vllm" / tree.name.split("-")[1]),
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",
     }
