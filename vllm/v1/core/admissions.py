@@ -258,6 +258,8 @@ class Admissions:
         Args:
             what: What was being done, for the log.
         """
+        if self._off:  # Nothing but upstream's events was told: nothing to take back.
+            return
         logger.exception(
             "Session coordinates are off until the engine restarts: failed to %s.", what
         )
