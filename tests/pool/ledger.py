@@ -196,10 +196,6 @@ class Ledger:
         self.hashed.clear()
         self.spans.clear()
 
-    def take_removals(self) -> list[Removal]:
-        removals, self.removals = self.removals, []
-        return removals
-
     def promised(self, name: Named) -> set[int]:
         """What a reader of spans must believe, as numbers of stretches."""
         spans = self.spans.get(name, {}).values()

@@ -17,22 +17,14 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from pool.invariants import VOICES, Readers, attributions_hold
 from pool.layouts import HYBRID, MIXED_SIZES, PLAIN, Layout
-from pool.ledger import Ledger, removals_in, same_removals
+from pool.ledger import Ledger
 from pool.placement import placement
-from pool.readers import HashReader, SpanReader, over_the_wire, stretches
 from pool.sides import Side
-from pool.traffic import CONTINUATIONS, TAILS, Ask, Lineage, Voice, named
+from pool.traffic import CONTINUATIONS, TAILS, Ask, Lineage, Voice
 
 MANY = 1 << 16
-VOICES = (
-    tuple(Voice),
-    (Voice.COORDINATES,),
-    (Voice.COORDINATES, Voice.STOCK),
-    (Voice.COORDINATES, Voice.LABELED, Voice.STOCK),
-    (Voice.LABELED, Voice.STOCK),
-    (Voice.FULL, Voice.STOCK_FULL, Voice.COORDINATES),
-)
 
 
 class PoolHistory(RuleBasedStateMachine):
@@ -50,8 +42,7 @@ class PoolHistory(RuleBasedStateMachine):
         self.ledger = Ledger(self.lineage, self.sizes)
         self.ledger.watch(self.pool)
         self.sides[0].on_reuse = self.note_reuse
-        self.hash_reader = HashReader()
-        self.span_reader = SpanReader(self.lineage, self.sizes)
+        self.readers = Readers(self.ledger, self.pool)
         self.started = 0
 
     def note_reuse(self, request, hits) -> None:
@@ -145,11 +136,7 @@ class PoolHistory(RuleBasedStateMachine):
     @rule()
     def publish(self) -> None:
         """The engine's step ends; what follows is in another batch."""
-        batch = over_the_wire(self.pool.take_events())
-        self.hash_reader.apply(batch)
-        self.span_reader.apply(batch)
-        said = removals_in(batch, self.sizes)
-        assert same_removals(said, self.ledger.take_removals())
+        self.readers.take(self.pool.take_events())
 
     @invariant()
     def the_twin_without_labels_does_the_same(self) -> None:
@@ -158,53 +145,12 @@ class PoolHistory(RuleBasedStateMachine):
 
     @invariant()
     def readers_believe_what_is_there(self) -> None:
-        pending = over_the_wire(self.pool.kv_event_queue)
-        cached = self.pool.cached_block_hash_to_block._cache
-
-        reader = self.hash_reader.copy()
-        reader.apply(pending)
-        there = {named(key) for key in cached}
-        said = {named(key) for key in self.ledger.hashed}
-        assert reader.believed <= there
-        assert reader.believed == said
-
-        spans = self.span_reader.copy()
-        spans.apply(pending)
-        for name, believed in spans.believed.items():
-            group, continuation = name
-            size = self.sizes[group]
-            resident: set[int] = set()
-            for key, end in self.lineage.keys(continuation, group).items():
-                if key in cached:
-                    start = (end - 1) // size * size
-                    resident.update(stretches(start, end))
-            assert believed <= resident
-        for name in self.ledger.spans:
-            assert self.ledger.promised(name) <= spans.believed.get(name, set())
-
-    @invariant()
-    def duplicates_are_counted_right_where_nothing_repeats(self) -> None:
-        if any(v.mode in ("full", "coordinates") for v in self.voices):
-            return
-        reader = self.hash_reader.copy()
-        reader.apply(over_the_wire(self.pool.kv_event_queue))
-        cached = self.pool.cached_block_hash_to_block._cache
-        held = {
-            named(key): 1 if hasattr(blocks, "block_id") else len(blocks)
-            for key, blocks in cached.items()
-        }
-        assert reader.counted == held
+        by_hash_once = {Voice.STOCK, Voice.STOCK_SESSION, Voice.LABELED}
+        self.readers.check(nothing_repeats=by_hash_once.issuperset(self.voices))
 
     @invariant()
     def attributions_are_of_cached_hashes_alone(self) -> None:
-        admissions = self.pool.admissions
-        cached = self.pool.cached_block_hash_to_block._cache
-        owned = {k for k, entry in self.ledger.entries.items() if entry.owner}
-        assert admissions.attributions.keys() == owned <= cached.keys()
-        names = {self.ledger.entries[key].owner for key in owned}
-        # One owner may wait for its last removals to be counted off.
-        assert len(admissions._owners) <= len(names) * len(self.sizes) + 1
-        assert len(admissions._owners) == len(admissions._owner_numbers)
+        attributions_hold(self.pool, self.ledger)
         assert not self.sides[1].pool.admissions.attributions
 
 
