@@ -12,8 +12,6 @@ STAMPS := $(VENV)/stamps
 SERIES := $(shell find vllm patches -name '*.py') \
     $(shell find vllm_coordinates -name '*.py' -not -path '*/stream/*')
 
-SOURCES := vllm vllm_coordinates patches examples tests benchmarks
-
 DEMO := PYTHONPATH=examples $(BIN)/python -m cpu_engine.demo --cache $(CACHE)
 
 BENCH := PYTHONPATH=tests:examples $(BIN)/python -m benchmarks
