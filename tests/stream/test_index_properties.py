@@ -10,18 +10,8 @@ from vllm_coordinates.stream import mint
 from vllm_coordinates.stream.ancestry import Ancestry
 from vllm_coordinates.stream.index import Index
 
-TURNS = (
-    "",
-    "a",
-    "aa",
-    "ab",
-    "aaaaaaaa",
-    "aaaaaaab",
-    "b" * 20,
-    "b" * 20 + "a",
-    "b" * 90,
-)
-MODES = ("incremental", "full", "coordinates", "coordinates")
+TURNS = ("a", "ab", "aaaaaaaa", "aaaaaaab", "aaaaaaaa" * 3)
+MODES = ("coordinates", "coordinates", "coordinates", "incremental", "full")
 
 
 def chain_of(turns: list[str]) -> mint.Chain:
@@ -46,10 +36,9 @@ class EngineAndIndex(RuleBasedStateMachine):
         self.index.apply_batch("e", self.engine.take())
 
     @rule(
-        turns=st.lists(st.sampled_from(TURNS), min_size=1, max_size=4),
-        reply=st.sampled_from(TURNS),
+        turns=st.lists(st.sampled_from(TURNS), min_size=1, max_size=3),
+        reply=st.sampled_from(("", "aaaaaaaa")),
         mode=st.sampled_from(MODES),
-        session=st.sampled_from(("s", "t")),
         blind_from=st.none() | st.integers(0, 3),
         registered=st.booleans(),
         usage=st.booleans(),
@@ -59,7 +48,6 @@ class EngineAndIndex(RuleBasedStateMachine):
         turns: list[str],
         reply: str,
         mode: str,
-        session: str,
         blind_from: int | None,
         registered: bool,
         usage: bool,
@@ -75,7 +63,7 @@ class EngineAndIndex(RuleBasedStateMachine):
             tokens,
             mode=mode,
             continuation=name,
-            session=session,
+            session="s",
             blind_from=blind_from,
         )
         self.settle()
@@ -122,6 +110,6 @@ class EngineAndIndex(RuleBasedStateMachine):
 
 
 EngineAndIndex.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None
+    max_examples=200, stateful_step_count=30, deadline=None
 )
 TestEngineAndIndex = EngineAndIndex.TestCase
