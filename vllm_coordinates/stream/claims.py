@@ -227,6 +227,7 @@ class Claims:
             self._unknown -= 1
 
     def _settle_forks(self, continuation_id: str, claim: Claim, since: int) -> None:
+        block = self._block or 1
         for name, beginnings, ceiling in self._ancestry.branches(continuation_id):
             forks = self._forks.get(name)
             if forks is None:
@@ -236,7 +237,7 @@ class Claims:
                     for start, end in fork.sure.since(since):
                         claim.drop(start, end)
                     for start, end in fork.possible.since(since):
-                        claim.doubt(start, min(end, ceiling))
+                        claim.doubt(start, _reach(start, end, ceiling, block))
 
     def _sweep(self) -> None:
         """Bring every claim up to date, so that the logs do not grow."""
