@@ -193,18 +193,20 @@ class Claims:
             claim = claims.get(name)
             if claim is None or claim.ends_before(start):
                 continue
-            if start < sure:
-                claim.drop(start, min(end, sure))
-            if sure < end:
-                claim.doubt(max(start, sure), end)
+            shared = _reach(start, end, sure, block)
+            if start < shared:
+                claim.drop(start, shared)
+            if shared < end:
+                claim.doubt(shared, end)
             self._drop_empty(name, claim)
         for name, beginning, sure, possible in forks:
             fork = self._forks.setdefault(name, {}).setdefault(beginning, _Fork())
-            if start < sure:
-                self._log(fork.sure, start, min(end, sure))
+            shared = _reach(start, end, sure, block)
+            if start < shared:
+                self._log(fork.sure, start, shared)
             reach = _reach(start, end, possible, block)
-            if max(start, sure) < reach:
-                self._log(fork.possible, max(start, sure), reach)
+            if shared < reach:
+                self._log(fork.possible, shared, reach)
 
     def _log(self, removals: Removals, start: int, end: int) -> None:
         self._stamp += 1
@@ -268,6 +270,9 @@ class Claims:
             self.forget(name)
 
 
-def _reach(start: int, end: int, possible: int, block: int) -> int:
-    """The end of what may be shared: a block is shared whole or not at all."""
-    return min(end, start + (possible - start) // block * block)
+def _reach(start: int, end: int, limit: int, block: int) -> int:
+    """Where the blocks from `start` on that end by `limit` end, at most `end`.
+
+    A block is shared whole or not at all.
+    """
+    return max(min(end, start + (limit - start) // block * block), start)
