@@ -7,7 +7,7 @@ import pytest
 from stream.model import BLOCK, Engine, Tokens, render
 
 from vllm_coordinates.stream import mint
-from vllm_coordinates.stream.ancestry import Ancestry
+from vllm_coordinates.stream.ancestry import Ancestry, Fingerprint
 from vllm_coordinates.stream.index import Index, Prefix
 from vllm_coordinates.stream.sequence import Dropped, Reason, Resumed, Suspended
 from vllm_coordinates.stream.wire import (
@@ -117,6 +117,15 @@ class TestCoordinates:
         events = span("one", 0, 8), span("two", 0, 16), gone("two", 4, 8)
         index = index_of(*events, ancestry=family("one", "two"))
         assert index.spans("e", "one") == [(0, 4)]
+
+    def test_a_removal_before_a_fork_takes_it_from_every_branch(self) -> None:
+        tree = family("one")
+        for name in ("left", "right"):
+            tree.add(name, "one", Fingerprint.of(name.encode()))
+        events = span("left", 0, 16), span("right", 0, 16), gone("left", 4, 8)
+        index = index_of(*events, ancestry=tree)
+        assert index.spans("e", "right") == [(0, 4), (8, 16)]
+        assert index.spans("e", "right", doubtful=True) == [(0, 4), (8, 16)]
 
     def test_a_removal_behind_a_fork_leaves_the_other_branch(self) -> None:
         tree, engine = Ancestry(template_tokens=0), Engine()
