@@ -48,8 +48,9 @@ def environment(name: str) -> Path:
         if not (home / "ready").exists():
             shutil.rmtree(home, ignore_errors=True)
             subprocess.run([sys.executable, "-m", "venv", home], check=True)
-            pip = [home / "bin" / "python", "-m", "pip", "install", "-q"]
-            subprocess.run([*pip, "-r", requirements], check=True)
+            python = str(home / "bin" / "python")
+            pip = [python, "-m", "pip", "install", "-q", "-r", str(requirements)]
+            subprocess.run(pip, check=True)
             (home / "ready").touch()
     return home / "bin" / "python"
 

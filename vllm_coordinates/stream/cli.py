@@ -184,7 +184,7 @@ def verify_command(
         }
         typer.echo(msgspec.json.encode(summary).decode())
     else:
-        seen = ", ".join(f"{n} {kind}" for kind, n in sorted(verifier.kinds.items()))
+        seen = ", ".join(f"{kind} ({n})" for kind, n in sorted(verifier.kinds.items()))
         typer.echo(
             f"{violations} violations in {verifier.events} events of"
             f" {verifier.batches} batches; seen: {seen or 'nothing'}"
@@ -200,6 +200,12 @@ class _Feed:
         self, arguments: list[str], ranks: int, *, recordings: bool = False
     ) -> None:
         self._files = [Path(a) for a in arguments if recordings and "://" not in a]
+        for path in self._files:
+            if not path.exists():
+                raise SourceFormError(
+                    f"{path} is neither a file nor a source: write http://host:8000"
+                    " for a server, tcp://host:5557 for a publisher"
+                )
         if self._files and len(self._files) < len(arguments):
             raise SourceFormError("recordings and live sources cannot be read at once")
         if self._files:

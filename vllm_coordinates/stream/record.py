@@ -82,7 +82,7 @@ def read(path: Path) -> Iterator[Delivery]:
         if file.read(len(_FORMAT)) != _FORMAT:
             raise RecordingError(
                 f"{path} is no recording: make one with"
-                f" `vllm-coordinates record ENDPOINT {path}`"
+                f" `vllm-coordinates record SOURCE {path}`"
             )
         place = file.tell()
         while len(size := file.read(4)) == 4:

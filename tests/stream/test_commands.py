@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""record, watch and verify, as a person runs them."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import typer
+from rich.console import Console
+from stream.model import Engine
+from stream.publishing import Publisher
+from typer.testing import CliRunner, Result
+
+from vllm_coordinates.errors import CoordinatesError
+from vllm_coordinates.stream import cli, page, record
+from vllm_coordinates.stream.board import Board
+from vllm_coordinates.stream.sequence import (
+    Batch,
+    Delivery,
+    Dropped,
+    Reason,
+    Resumed,
+    Suspended,
+    Trouble,
+)
+from vllm_coordinates.stream.watch import Picture, rows_that_fit
+from vllm_coordinates.stream.wire import EventBatch, decode_batch, encode_batch
+
+WHERE = ("tcp://10.0.0.7:5557", 1000.0)
+
+
+def run(*arguments: str) -> Result:
+    app = typer.Typer()
+    cli.register(app)
+    return CliRunner(env={"COLUMNS": "80"}).invoke(app, arguments)
+
+
+def batch(seq: int, content: EventBatch) -> Batch:
+    payload = encode_batch(content)
+    return Batch(*WHERE, seq, payload, decode_batch(payload))
+
+
+def session() -> list[Delivery]:
+    """A conversation of two sessions behind one prefix, with an eviction."""
+    engine = Engine(clock=990.0)
+    found: list[Delivery] = []
+    for seq, (name, length) in enumerate((("ann", 40), ("bob", 24))):
+        engine.request(tuple(range(length)), continuation=f"{name}-1", session=name)
+        found.append(batch(seq, engine.take("5f0c11d2")))
+    engine.evict(9)
+    found.append(batch(2, engine.take("5f0c11d2")))
+    return found
+
+
+EVERYTHING: list[Delivery] = [
+    *session(),
+    Suspended(*WHERE, "batches 3 to 4 are missing"),
+    Resumed(*WHERE),
+    Trouble(*WHERE, "repeated", "batch 2 came again"),
+    Dropped(*WHERE, Reason.EPOCH, "epoch b follows epoch a"),
+]
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    return record_of(tmp_path / "stream", session())
+
+
+def record_of(path: Path, deliveries: list[Delivery]) -> Path:
+    with path.open("wb") as file:
+        recorder = record.Recorder(file)
+        for delivery in deliveries:
+            recorder.write(delivery)
+    return path
+
+
+@pytest.fixture
+def publisher() -> Iterator[Publisher]:
+    one = Publisher()
+    for delivery in session():
+        assert isinstance(delivery, Batch)
+        one.publish_bytes(delivery.payload)
+    yield one
+    one.close()
+
+
+class TestRecording:
+    def test_what_is_read_is_what_was_written(self, tmp_path: Path) -> None:
+        assert list(record.read(record_of(tmp_path / "r", EVERYTHING))) == EVERYTHING
+
+    def test_one_that_was_cut_off_ends_with_its_last_whole_delivery(
+        self, recording: Path
+    ) -> None:
+        for cut in (1, 7):
+            recording.write_bytes(recording.read_bytes()[:-cut])
+            assert list(record.read(recording)) == session()[:2]
+
+    def test_a_file_of_another_kind_is_told(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes"
+        path.write_text("nothing")
+        assert not record.is_recording(path)
+        with pytest.raises(record.RecordingError) as error:
+            list(record.read(path))
+        assert str(error.value) == (
+            f"{path} is no recording: make one with"
+            f" `vllm-coordinates record SOURCE {path}`"
+        )
+
+    def test_a_missing_file_is_told(self, tmp_path: Path) -> None:
+        with pytest.raises(record.RecordingError) as error:
+            list(record.read(tmp_path / "none"))
+        assert str(error.value) == (
+            f"{tmp_path / 'none'} cannot be read (No such file or directory): name a"
+            " file that `vllm-coordinates record` wrote"
+        )
+
+    def test_damage_in_the_middle_is_told_with_its_place(self, recording: Path) -> None:
+        content = bytearray(recording.read_bytes())
+        content[40] = 0xC1
+        recording.write_bytes(content)
+        with pytest.raises(record.RecordingError, match="is damaged at byte 29 "):
+            list(record.read(recording))
+
+    def test_record_keeps_what_the_publisher_remembers(
+        self, tmp_path: Path, publisher: Publisher
+    ) -> None:
+        path = tmp_path / "stream"
+        source = f"{publisher.endpoint},{publisher.replay}"
+        result = run("record", source, str(path), "--batches", "3", "--seconds", "20")
+        assert result.exit_code == 0
+        assert result.output.startswith(f"3 batches in {path}, ")
+        read = [d for d in record.read(path) if isinstance(d, Batch)]
+        assert [d.payload for d in read] == [p for _, p in publisher.batches]
+
+    def test_record_overwrites_nothing(self, recording: Path) -> None:
+        result = run("record", "tcp://127.0.0.1:1", str(recording))
+        assert isinstance(result.exception, CoordinatesError)
+        assert str(result.exception) == (
+            f"{recording} exists: name another file, recordings are not overwritten"
+        )
+
+
+class TestVerify:
+    def test_a_good_stream_ends_with_0(self, recording: Path) -> None:
+        result = run("verify", str(recording))
+        assert result.exit_code == 0
+        assert result.output == (
+            "0 violations in 3 events of 3 batches; seen: batches with an epoch (3),"
+            " removals in coordinates (1), stores in coordinates (2)\n"
+        )
+
+    def test_a_broken_one_ends_with_1_and_says_where(self, tmp_path: Path) -> None:
+        first, _, third = session()
+        path = record_of(tmp_path / "broken", [first, third])
+        result = run("verify", str(path))
+        assert result.exit_code == 1
+        assert result.output.splitlines()[0] == (
+            "tcp://10.0.0.7:5557 batch 2: sequence: it follows batch 0"
+        )
+
+    def test_json_is_a_line_per_violation_and_one_for_the_sum(
+        self, tmp_path: Path
+    ) -> None:
+        path = record_of(tmp_path / "broken", [*session()[::2]])
+        output = run("verify", "--json", str(path)).output
+        lines = [json.loads(line) for line in output.splitlines()]
+        assert lines[0]["rule"] == "sequence" and lines[0]["seq"] == 2
+        assert lines[-1]["violations"] == len(lines) - 1
+
+    def test_a_live_stream_is_verified_for_as_long_as_is_asked(
+        self, publisher: Publisher
+    ) -> None:
+        source = f"{publisher.endpoint},{publisher.replay}"
+        result = run("verify", source, "--seconds", "1.5")
+        assert result.exit_code == 0
+        assert result.output.startswith("0 violations in 3 events of 3 batches")
+
+
+class TestWatch:
+    def test_once_shows_a_recording_as_it_ended(self, recording: Path) -> None:
+        lines = run("watch", "--once", str(recording)).output.splitlines()
+        assert any(re.match(r"ann +ann-1 +1 +36 +[█▅▒·]+ +9s", line) for line in lines)
+        assert any(re.match(r"bob +bob-1 +1 +24 +[█▅▒·]+ +", line) for line in lines)
+
+    def test_json_has_every_figure(self, recording: Path) -> None:
+        snapshot = json.loads(run("watch", "--once", "--json", str(recording)).output)
+        (endpoint,) = snapshot["endpoints"]
+        assert endpoint["epoch"] == "5f0c11d2" and endpoint["seq"] == 2
+        ann, bob = snapshot["sessions"]
+        assert (ann["session"], ann["resident"]) == ("ann", [[0, 36]])
+        assert (bob["session"], bob["tokens"], bob["length"]) == ("bob", 24, 24)
+
+    def test_the_page_needs_nothing_else_and_shows_no_markup_of_a_client(
+        self, tmp_path: Path
+    ) -> None:
+        engine, out = Engine(clock=990.0), tmp_path / "page.html"
+        name = "</script><script>alert(1)</script>"
+        engine.request(tuple(range(8)), continuation="c", session=name)
+        path = record_of(tmp_path / "stream", [batch(0, engine.take())])
+        assert run("watch", "--once", "--html", str(out), str(path)).exit_code == 0
+        text = out.read_text()
+        assert text.count("</script>") == 1
+        assert "\\u003c/script>" in text
+        assert not re.findall(r"(?:src|href)=|url\(|https?://(?!10\.)", text)
+
+    def test_a_live_source_is_shown(self, publisher: Publisher) -> None:
+        source = f"{publisher.endpoint},{publisher.replay}"
+        result = run("watch", "--once", "--json", "--seconds", "1.5", source)
+        (endpoint,) = json.loads(result.output)["endpoints"]
+        assert endpoint["state"] == "live" and endpoint["resident_tokens"] == 60
+
+    def test_a_silent_source_is_waited_for(self) -> None:
+        result = run("watch", "--once", "--seconds", "0.1", "tcp://127.0.0.1:9")
+        assert "waiting" in result.output
+        assert "No batch yet." in result.output
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (
+                ["localhost:5557"],
+                "localhost:5557 is neither a file nor a source: write"
+                " http://host:8000 for a server, tcp://host:5557 for a publisher",
+            ),
+            (
+                ["ftp://host"],
+                "ftp://host is no source: write http://host:8000 for a server, or"
+                " tcp://host:5557 for a publisher",
+            ),
+            (
+                ["--sort", "age", "tcp://127.0.0.1:9"],
+                "--sort age is none of tokens, shared, seen, session",
+            ),
+        ],
+    )
+    def test_what_cannot_be_watched_is_told(
+        self, arguments: list[str], message: str
+    ) -> None:
+        error = run("watch", "--once", *arguments).exception
+        assert isinstance(error, CoordinatesError) and str(error) == message
+
+
+class TestPicture:
+    @pytest.fixture
+    def board(self) -> Board:
+        board = Board()
+        for delivery in EVERYTHING[:-1]:
+            board.apply(delivery)
+        return board
+
+    @pytest.mark.parametrize("width", [80, 100, 200])
+    def test_no_line_is_wider_than_the_terminal(self, board: Board, width: int) -> None:
+        lines = drawn(board, width)
+        assert max(map(len, lines)) <= width
+        assert lines[0].split() == [
+            *("endpoint", "state", "epoch", "batch", "lag", "events/s", "sessions"),
+            "tokens",
+        ]
+
+    def test_it_fits_the_height_it_was_cut_for(self, board: Board) -> None:
+        snapshot = board.snapshot(1000.0)
+        for height in (12, 20, 40):
+            rows = rows_that_fit(height, snapshot)
+            assert len(drawn(board, 80, rows=rows)) <= height
+
+    def test_labels_cannot_drive_the_terminal(self) -> None:
+        engine, board = Engine(clock=990.0), Board()
+        engine.request(tuple(range(8)), continuation="c", session="\x1b[2J\x07evil")
+        board.apply(batch(0, engine.take()))
+        text = "\n".join(drawn(board, 80))
+        assert "\x1b" not in text and "\x07" not in text and "evil" in text
+
+    def test_a_restart_empties_the_rows_and_says_why(self, board: Board) -> None:
+        board.apply(EVERYTHING[-1])
+        snapshot = board.snapshot(1000.0)
+        assert [row.tokens for row in snapshot.sessions] == [0, 0]
+        assert snapshot.endpoints[0].dropped == {"epoch": 1}
+        assert snapshot.notes[-1].text == (
+            "all coverage dropped: epoch b follows epoch a"
+        )
+
+    def test_pages_stay_small_over_any_time(self, board: Board, tmp_path: Path) -> None:
+        pages, path = page.Pages(), tmp_path / "page.html"
+        for at in range(3000):
+            pages.add(board.snapshot(float(at)), path)
+        pages.add(board.snapshot(3000.0), path, finish=True)
+        moments = path.read_text().count('"known_sessions":')
+        assert 300 <= moments <= 601
+
+
+def drawn(board: Board, width: int, *, rows: int | None = None) -> list[str]:
+    console = Console(width=width, height=50, record=True, file=StringIO())
+    console.print(Picture(board.snapshot(1000.0), rows=rows))
+    return console.export_text().splitlines()
+
+
+@contextmanager
+def server(answer: object) -> Iterator[str]:
+    """A server that answers everything with `answer`, as JSON."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as http:
+        thread = Thread(target=http.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_address[1]}"
+        http.shutdown()
+        thread.join()
+
+
+def test_a_server_is_asked_for_its_publishers(publisher: Publisher) -> None:
+    with server(
+        {
+            "0": {
+                "endpoint": f"tcp://*:{publisher.ports[0]}",
+                "replay_endpoint": f"tcp://*:{publisher.ports[1]}",
+                "publisher_epoch": "5f0c11d2",
+                "buffer_steps": 10,
+            }
+        }
+    ) as url:
+        result = run("watch", "--once", "--json", "--seconds", "1.5", url)
+    (endpoint,) = json.loads(result.output)["endpoints"]
+    assert endpoint["endpoint"] == publisher.endpoint
+    assert endpoint["seq"] == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({}, "names no publisher: start the server with --kv-events-config"),
+        ([], "gives no event sources (Expected `object`, got `array`)"),
+    ],
+)
+def test_a_server_without_publishers_is_told(answer: object, message: str) -> None:
+    with server(answer) as url:
+        error = run("watch", "--once", url).exception
+    assert isinstance(error, CoordinatesError) and message in str(error)
+
+
+def test_a_server_that_is_not_there_is_told() -> None:
+    error = run("watch", "--once", "http://127.0.0.1:9").exception
+    assert isinstance(error, CoordinatesError)
+    assert str(error) == (
+        "http://127.0.0.1:9/kv_event_sources gives no event sources ([Errno 111]"
+        " Connection refused): it needs vLLM 0.31.0 or later; else name the"
+        " publisher, as tcp://host:5557"
+    )
