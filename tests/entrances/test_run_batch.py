@@ -76,11 +76,11 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
             timeout=300,
         )
         assert ran.returncode == 0, log.read_text()
-        events = list(received(subscriber))
+        admissions = list(received(subscriber))
     answers = map(json.loads, answered.read_text().splitlines())
     return Batch(
         {answer["custom_id"]: answer for answer in answers},
-        {(event.session_id, event.continuation_id) for event in events},
+        {(event.session_id, event.continuation_id) for event in admissions},
     )
 
 
