@@ -18,10 +18,10 @@ BENCH := PYTHONPATH=tests:examples $(BIN)/python -m benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test bench lint env clean
+.PHONY: help demo serve test bench bench-routing lint env clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMPS)/vllm ## Serve a tiny model on a patched vLLM and show the labels come back
 	@$(DEMO)
@@ -36,6 +36,9 @@ bench: $(STAMPS)/vllm $(STAMPS)/dev ## Measure what events cost, and rewrite doc
 	@for name in pool wire memory publisher serve page; do \
 	    $(BENCH).$$name || exit; \
 	done
+
+bench-routing: $(STAMPS)/vllm $(STAMPS)/dev ## Measure how often sessions return, and rewrite docs/routing.md
+	@$(BENCH).routing
 
 lint: $(STAMPS)/dev ## Check format, style and types
 	@$(BIN)/ruff format --check .

@@ -20,7 +20,9 @@ from vllm_coordinates.stream.index import Index
 
 # A generation takes as long as it takes; that a replica is gone is seen elsewhere.
 _TIMEOUT = httpx.Timeout(None, connect=5.0)
-_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+# Each request connects anew: a connection kept from before does not tell, until the
+# request is written to it, that the server behind it is gone.
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=0)
 
 _LOST = "the replica was lost; send the request again"
 

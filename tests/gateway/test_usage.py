@@ -2,6 +2,7 @@
 """A prompt's length is read from whatever an answer tells."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -69,7 +70,7 @@ def test_events_are_whole_however_the_stream_was_cut(cuts: list[int]) -> None:
     borders = [0, *sorted(cuts), len(stream)]
 
     async def chunks() -> AsyncIterator[bytes]:
-        for start, end in zip(borders, borders[1:], strict=False):
+        for start, end in itertools.pairwise(borders):
             yield stream[start:end]
 
     async def read() -> list[bytes]:

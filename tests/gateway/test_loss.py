@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A replica that is killed takes its in-flight requests along, and nothing else."""
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from cpu_engine.server import EngineServer
+from gateways import Client, gateway_before, opening, options, replica
+
+pytestmark = pytest.mark.engine
+
+LONG = {"max_tokens": 800, "ignore_eos": True}
+
+
+class Doomed:
+    """A replica that can be killed, and come back at its address."""
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        # It lives as long as the thread that starts it.
+        self._threads = threads
+        self.server = EngineServer(options("doomed"))
+        self.start()
+
+    def start(self) -> None:
+        self._threads.submit(self.server.start).result()
+
+    def kill(self) -> None:
+        assert self.server.pid is not None
+        os.killpg(self.server.pid, signal.SIGKILL)
+        self.server.wait()
+
+    def state(self, picture: dict[str, Any]) -> dict[str, Any]:
+        """What the gateway sees of it."""
+        [state] = [r for r in picture["replicas"] if r["url"] == self.server.url]
+        return dict(state)
+
+    def holds(self, picture: dict[str, Any]) -> bool:
+        """Whether the gateway believes that anything is resident there."""
+        return any(self.server.url in b["replicas"] for b in picture["branches"])
+
+
+@pytest.fixture
+def doomed() -> Iterator[Doomed]:
+    with ThreadPoolExecutor(1) as threads:
+        replica = Doomed(threads)
+        try:
+            yield replica
+        finally:
+            replica.server.stop()
+
+
+def test_kill_9_costs_what_is_in_flight_there_and_its_coverage(
+    servers: list[EngineServer], doomed: Doomed
+) -> None:
+    with (
+        gateway_before([doomed.server, servers[0]]) as client,
+        ThreadPoolExecutor(4) as clients,
+    ):
+        there, here = (
+            [messages for messages, at in _sessions(client, 4) if at == name]
+            for name in ("doomed", "replica-a")
+        )
+        asked = [clients.submit(client.chat, m, **LONG) for m in there + here]
+        client.wait_until(lambda p: doomed.state(p)["in_flight"] == len(there))
+        assert doomed.holds(client.sessions())
+
+        doomed.kill()
+
+        # Nothing is waited for: whoever asks now is served.
+        after = [client.chat(messages) for messages in there + here]
+        assert {replica(answer) for answer in after} == {"replica-a"}
+        assert not doomed.holds(client.sessions())
+        answers = [future.result() for future in asked]
+        assert [a.status_code for a in answers] == [502] * 2 + [200] * 2
+        assert answers[0].json()["error"] == {
+            "message": "the replica was lost; send the request again",
+            "type": "server_error",
+            "param": None,
+            "code": 502,
+        }
+
+        doomed.server.stop()
+        doomed.start()
+
+        client.wait_until(lambda p: doomed.state(p)["fault"] is None)
+        assert not doomed.holds(client.sessions())
+        assert {at for _, at in _sessions(client, 2)} == {"doomed", "replica-a"}
+        client.wait_until(doomed.holds)
+
+
+def test_without_any_replica_there_is_an_answer_that_says_so() -> None:
+    with gateway_before([], "http://127.0.0.1:9", ready=False) as client:
+        answer = client.chat(opening())
+        assert answer.status_code == 503
+        assert answer.json()["error"]["message"] == (
+            "no replica lives now; send the request again later"
+        )
+        assert client.get("/v1/models").status_code == 503
+        assert client.get("/health").status_code == 503
+
+
+def _sessions(client: Client, count: int) -> list[tuple[list[dict[str, str]], str]]:
+    """New sessions, and where each of them is."""
+    begun = [opening() for _ in range(count)]
+    return [(messages, replica(client.chat(messages))) for messages in begun]
