@@ -152,3 +152,23 @@ def test_a_mode_that_cannot_be_met_is_incremental(
     rust.complete(prompt, vllm_xargs=xargs).raise_for_status()
     [event] = rust.stored()
     assert event.token_ids == prompt
+
+
+def test_of_a_header_that_comes_twice_the_first_counts(rust: Engine) -> None:
+    rust.stored()
+    body = {"model": MODEL_NAME, "prompt": fresh_tokens(BLOCK), "max_tokens": 1}
+    headers = [(HEADERS["session_id"], value) for value in ("first", "second")]
+    post(rust, "/v1/completions", body, headers).raise_for_status()
+    assert {event.session_id for event in rust.stored()} == {"first"}
+
+
+def test_a_header_that_is_not_ascii_counts_as_absent(rust: Engine) -> None:
+    rust.stored()
+    body = {"model": MODEL_NAME, "prompt": fresh_tokens(BLOCK), "max_tokens": 1}
+    headers = [(HEADERS["session_id"], "Grün")]
+    post(rust, "/v1/completions", body, headers).raise_for_status()
+    assert {event.session_id for event in rust.stored()} == {None}
+
+
+def test_it_does_not_show_the_epoch(rust: Engine) -> None:
+    assert [source.publisher_epoch for source in rust.sources] == [None]

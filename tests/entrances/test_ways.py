@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engine.engine import Engine
+from engine.engine import Engine, fresh_text
 from entrances.ways import LABELS, WAYS, Place, Way
 
 ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
@@ -67,3 +67,27 @@ def test_an_empty_value_counts_as_absent(engine: Engine, way: Way, name: str) ->
 )
 def test_a_request_without_labels_publishes_none(engine: Engine, way: Way) -> None:
     assert set(published(engine, way, {}).values()) == {None}
+
+
+@pytest.mark.parametrize(
+    "way",
+    [way for way in WAYS if way.xargs != ("vllm_xargs",)],
+    ids=lambda way: way.name,
+)
+def test_extra_args_hold_no_session_unless_they_hold_a_continuation(
+    engine: Engine, way: Way
+) -> None:
+    none = dict.fromkeys(LABELS)
+    assert published(engine, way, {Place.XARGS: {"session_id": "s"}}) == none
+    both = dict.fromkeys(LABELS, "label")
+    assert published(engine, way, {Place.XARGS: both}) == both
+
+
+def test_what_upstream_gives_no_session_takes_no_label(engine: Engine) -> None:
+    scoring = Way(
+        "generative scoring",
+        "/generative_scoring",
+        lambda: {"query": fresh_text(), "items": ["a", "b"], "label_token_ids": [5, 6]},
+    )
+    sent = {place: dict.fromkeys(LABELS, "label") for place in Place}
+    assert published(engine, scoring, sent) == dict.fromkeys(LABELS)
