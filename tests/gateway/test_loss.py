@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cpu_engine.server import EngineServer
+from cpu_engine.server import EngineServer, ServerError
 from gateways import Client, gateway_before, opening, options, replica
 
 pytestmark = pytest.mark.engine
@@ -32,7 +32,8 @@ class Doomed:
     def kill(self) -> None:
         assert self.server.pid is not None
         os.killpg(self.server.pid, signal.SIGKILL)
-        self.server.wait()
+        with pytest.raises(ServerError, match="the server exited"):
+            self.server.wait()
 
     def state(self, picture: dict[str, Any]) -> dict[str, Any]:
         """What the gateway sees of it."""

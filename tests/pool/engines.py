@@ -12,16 +12,26 @@ from typing import Any
 from pool.layouts import MAX_MODEL_LEN, Layout
 from pool.traffic import HASH_BLOCK
 
-from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import (
+    CacheConfig,
+    KVTransferConfig,
+    ModelConfig,
+    SchedulerConfig,
+    VllmConfig,
+)
 from vllm.config.kv_events import KVEventsConfig
 from vllm.distributed.kv_events import EventPublisher, KVEventBatch
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
+from vllm.v1.simple_kv_offload.metadata import SimpleCPUOffloadWorkerMetadata
 from vllm.v1.structured_output import StructuredOutputManager
+
+CPU_BYTES = 64 * 40
+"""Room for 40 blocks of one group in the second tier."""
 
 NextToken = Callable[[Request], int]
 """What the model says next."""
@@ -71,7 +81,14 @@ def model_config() -> ModelConfig:
 
 
 @cache
-def vllm_config(max_num_batched_tokens: int, max_num_seqs: int) -> VllmConfig:
+def vllm_config(
+    max_num_batched_tokens: int, max_num_seqs: int, offload: bool
+) -> VllmConfig:
+    transfer = KVTransferConfig(
+        kv_connector="SimpleCPUOffloadConnector",
+        kv_role="kv_both",
+        kv_connector_extra_config={"cpu_bytes_to_use": CPU_BYTES},
+    )
     return VllmConfig(
         model_config=model_config(),
         scheduler_config=SchedulerConfig(
@@ -84,6 +101,7 @@ def vllm_config(max_num_batched_tokens: int, max_num_seqs: int) -> VllmConfig:
         ),
         cache_config=CacheConfig(block_size=HASH_BLOCK, enable_prefix_caching=True),
         kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="null"),
+        kv_transfer_config=transfer if offload else None,
     )
 
 
@@ -97,6 +115,7 @@ class Engine:
         max_num_seqs: Requests that run at once.
         overlap: Schedule a step before the last one's tokens are known.
         eagle: Let go of the last hash of each hit, as speculative decoding does.
+        offload: Keep a second tier in the CPU's memory, which reports too.
     """
 
     def __init__(
@@ -108,8 +127,9 @@ class Engine:
         max_num_seqs: int = 8,
         overlap: bool = False,
         eagle: bool = False,
+        offload: bool = False,
     ) -> None:
-        config = vllm_config(max_num_batched_tokens, max_num_seqs)
+        config = vllm_config(max_num_batched_tokens, max_num_seqs, offload)
         config.cache_config.num_gpu_blocks = num_blocks
         config.cache_config.mamba_cache_mode = "align" if layout.mamba else "none"
         register_all_kvcache_specs(config)
@@ -174,8 +194,25 @@ class Engine:
                 logprobs=None,
                 prompt_logprobs_dict={},
                 pooler_output=[],
+                kv_connector_output=_transferred(output.kv_connector_metadata),
             ),
         )
+
+
+def _transferred(metadata: Any) -> KVConnectorOutput | None:
+    """Every transfer that a step asks for is done when the step is."""
+    if metadata is None:
+        return None
+    stored = {metadata.store_event: 1} if metadata.store_event >= 0 else {}
+    loaded = metadata.load_event_to_reqs.get(metadata.load_event, [])
+    return KVConnectorOutput(
+        finished_recving=set(loaded) or None,
+        kv_connector_worker_meta=SimpleCPUOffloadWorkerMetadata(
+            completed_store_events=stored
+        )
+        if stored
+        else None,
+    )
 
 
 def seen_by_workers(output: SchedulerOutput) -> tuple[object, ...]:

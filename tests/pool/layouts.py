@@ -13,6 +13,7 @@ from vllm.v1.kv_cache_interface import (
     KVCacheConfig,
     KVCacheGroupSpec,
     KVCacheSpec,
+    KVCacheTensor,
     MambaSpec,
     SlidingWindowSpec,
 )
@@ -43,9 +44,23 @@ class Layout:
         return max(spec.block_size for spec in self.specs)
 
     def config(self, num_blocks: int) -> KVCacheConfig:
-        groups = [KVCacheGroupSpec([f"l{i}"], s) for i, s in enumerate(self.specs)]
+        names = [f"l{i}" for i in range(len(self.specs))]
+        page = 64
         return KVCacheConfig(
-            num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=groups
+            num_blocks=num_blocks,
+            kv_cache_tensors=[
+                KVCacheTensor(
+                    size=page * num_blocks,
+                    layers=[name],
+                    layer_stride=page * num_blocks,
+                    block_stride=page,
+                )
+                for name in names
+            ],
+            kv_cache_groups=[
+                KVCacheGroupSpec([name], spec)
+                for name, spec in zip(names, self.specs, strict=True)
+            ],
         )
 
     def manager(

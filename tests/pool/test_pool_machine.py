@@ -22,7 +22,7 @@ from pool.layouts import HYBRID, MIXED_SIZES, PLAIN, Layout
 from pool.ledger import Ledger
 from pool.placement import placement
 from pool.sides import Side
-from pool.traffic import CONTINUATIONS, TAILS, Ask, Lineage, Voice
+from pool.traffic import CONTINUATIONS, TAILS, Ask, Lineage, Voice, request_of
 
 MANY = 1 << 16
 
@@ -80,9 +80,9 @@ class PoolHistory(RuleBasedStateMachine):
         ask = Ask(continuation, tail, voice, session)
         name = str(self.started)
         self.started += 1
+        self.lineage.note(continuation, request_of(ask, name))
         self.both("start", name, ask, blind=blind, drop=drop, null_head=null_head)
         if name in self.sides[0].live:
-            self.lineage.note(continuation, self.sides[0].live[name].request)
             for group in self.sizes:
                 if groups >> group & 1:
                     self.both("cache", name, group, MANY, None)

@@ -301,7 +301,9 @@ class Verifier:
         else:
             held = publisher.open.get((event.group_idx, name), [])
             spans.remove(held, start, end)
-        if publisher.whole and start < end:
+        # A block that was admitted by hash may follow ones that never were, and
+        # then nothing has told where it is.
+        if publisher.whole and start < end and not event.block_hashes:
             reported = publisher.reported.get((event.group_idx, name), [])
             if not spans.holds(reported, start, end):
                 yield Rule.ADMITTED, f"{_span(event)} of {name!r} was never reported"
