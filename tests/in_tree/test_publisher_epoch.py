@@ -111,7 +111,7 @@ class TestOptions:
     @pytest.mark.parametrize("publisher", [ZmqEventPublisher, PlugIn, TakesAll])
     @pytest.mark.parametrize("epoch", ["mine", ""])
     def test_nobody_else_mints_one(self, epoch, publisher):
-        with pytest.raises(ValueError, match="^publisher_epoch is minted by the publ"):
+        with pytest.raises(ValueError, match=r"^publisher_epoch is minted by the publ"):
             publisher_options(publisher, options(publisher_epoch=epoch))
 
     def test_what_is_handed_in_stays_as_it_is(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an HTTP request carries a label: body field, header, vllm_xargs, in this order."""
+"""Where an HTTP request carries a label: body, header, vllm_xargs, in this order."""
 
 from itertools import product
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of a label: 1 to 256 characters, not blank, UTF-8, no control characters."""
+"""The shape of a label: 1 to 256 characters, not blank, UTF-8, no controls."""
 
 import sys
 import unicodedata
