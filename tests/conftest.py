@@ -40,11 +40,21 @@ def pytest_configure(config: pytest.Config) -> None:
         tree = patched_tree(release)
         os.environ.update(environment(tree))
         sys.path.insert(0, str(tree))
+    elif any(_imports_vllm(Path(arg.partition("::")[0])) for arg in config.args):
+        raise pytest.UsageError(
+            "these tests import vLLM: say of which release, e.g."
+            f" --release {RELEASE_NAMES[-1]}"
+        )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    inside = any(f in (collection_path, *collection_path.parents) for f in ON_A_TREE)
-    return True if inside and config.getoption("release") is None else None
+    left_out = config.getoption("release") is None and _imports_vllm(collection_path)
+    return True if left_out else None
+
+
+def _imports_vllm(path: Path) -> bool:
+    path = path.absolute()
+    return any(folder in (path, *path.parents) for folder in ON_A_TREE)
 
 
 @pytest.fixture(scope="session")

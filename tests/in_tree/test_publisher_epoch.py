@@ -36,10 +36,10 @@ EVENTS = [
 def options(**changed: object) -> dict[str, object]:
     """What the factory hands over: a configuration, but what chose the publisher."""
     config = asdict(KVEventsConfig(**changed))
-    return {k: config[k] for k in config.keys() - {"publisher", *ENABLE}}
+    chose = {"enable_kv_cache_events", "publisher"}
+    return {name: config[name] for name in config.keys() - chose}
 
 
-ENABLE = {"enable_kv_cache_events"}
 OURS = {"send_publisher_epoch", "publisher_epoch", "coordinates"}
 UPSTREAMS = options().keys() - OURS
 
