@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from sources import CACHE, sources_of
@@ -28,7 +29,7 @@ ON_A_TREE = (ROOT / "tests" / "in_tree", ROOT / "tests" / "pool")
 
 _TREES = CACHE / "trees"
 # Another test run may still be importing from a tree of an older series.
-_UNUSED_AFTER_S = 3600.0
+_UNUSED_AFTER_S = 4 * 3600.0
 
 
 def stock_tree(release: str) -> Path:
@@ -100,5 +101,6 @@ def _link(source: str, target: str) -> None:
 
 def _remove_unused() -> None:
     for tree in _TREES.iterdir():
-        if time.time() - tree.stat().st_mtime > _UNUSED_AFTER_S:
-            shutil.rmtree(tree, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another run removes it too
+            if time.time() - tree.stat().st_mtime > _UNUSED_AFTER_S:
+                shutil.rmtree(tree, ignore_errors=True)

@@ -21,6 +21,7 @@ class Step:
     Attributes:
         patch: The name of the edit's patch.
         edit: The edit.
+        root: The folder of the release's sources.
         texts: The files as the edits before have left them; others are stock.
     """
 
