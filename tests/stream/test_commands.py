@@ -138,6 +138,13 @@ class TestRecording:
         read = [d for d in record.read(path) if isinstance(d, Batch)]
         assert [d.payload for d in read] == [p for _, p in publisher.batches]
 
+    def test_record_leaves_no_file_where_there_is_nothing_to_read(
+        self, tmp_path: Path
+    ) -> None:
+        result = run("record", "nowhere", str(tmp_path / "stream"))
+        assert isinstance(result.exception, CoordinatesError)
+        assert not (tmp_path / "stream").exists()
+
     def test_record_overwrites_nothing(self, recording: Path) -> None:
         result = run("record", "tcp://127.0.0.1:1", str(recording))
         assert isinstance(result.exception, CoordinatesError)
@@ -180,6 +187,14 @@ class TestVerify:
         result = run("verify", source, "--seconds", "1.5")
         assert result.exit_code == 0
         assert result.output.startswith("0 violations in 3 events of 3 batches")
+
+    def test_a_stream_that_says_nothing_proves_nothing(self) -> None:
+        error = run("verify", "--seconds", "0.1", "tcp://127.0.0.1:9").exception
+        assert isinstance(error, CoordinatesError) and error.exit_code == 11
+        assert str(error) == (
+            "tcp://127.0.0.1:9 sent no batch to check: a publisher sends one only when"
+            " its cache changes, so send the server a request, or look longer"
+        )
 
 
 class TestWatch:

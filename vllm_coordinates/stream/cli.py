@@ -24,7 +24,7 @@ from vllm_coordinates.errors import CoordinatesError
 from . import page, record
 from .board import SORTS, Board
 from .sequence import Batch, Delivery
-from .sources import EpochPoll, discover
+from .sources import EpochPoll, SourceError, discover
 from .subscriber import Source, Subscriber
 from .verify import Verifier
 from .watch import Picture, rows_that_fit
@@ -36,7 +36,8 @@ _SOURCE_HELP = (
 _PAGE_SECONDS = 5.0
 
 SourcesArgument = Annotated[
-    list[str], typer.Argument(metavar="SOURCE...", help=_SOURCE_HELP)
+    list[str],
+    typer.Argument(metavar="SOURCE|FILE", help=f"{_SOURCE_HELP} Or a recording."),
 ]
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE_HELP)]
 RanksOption = Annotated[
@@ -77,14 +78,13 @@ def record_command(
     ] = None,
 ) -> None:
     """Capture an event stream in a file that watch and verify read."""
-    read = 0
-    try:
-        output = file.open("xb")
-    except FileExistsError:
+    if file.exists():
         raise SourceFormError(
             f"{file} exists: name another file, recordings are not overwritten"
-        ) from None
-    with output, _Feed([source], ranks) as feed, suppress(KeyboardInterrupt):
+        )
+    read = 0
+    feed = _Feed([source], ranks)
+    with feed, file.open("xb") as output, suppress(KeyboardInterrupt):
         recorder = record.Recorder(output)
         for delivery in feed.deliveries(seconds):
             if delivery is None:
@@ -175,6 +175,11 @@ def verify_command(
                     msgspec.json.encode(violation).decode() if json else str(violation)
                 )
                 typer.echo(line)
+    if not verifier.batches:
+        raise SourceError(
+            f"{source} sent no batch to check: a publisher sends one only when its"
+            " cache changes, so send the server a request, or look longer"
+        )
     if json:
         summary = {
             "batches": verifier.batches,
