@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The consumer kit: wire -> subscriber -> index -> view (DESIGN, section 5).
 
-Each module imports only those before it: `wire` (bytes to structs),
-`subscriber` (sockets to ordered batches), `index` (batches to residency);
-`mint` stands apart (content to continuation ids); `record`, `watch` and
-`verify` are the commands on top.
+Each module imports only those before it:
+
+    wire        a frame's bytes to typed events
+    sequence    one publisher's frames to ordered deliveries: gaps, restarts
+    subscriber  sockets, live and replay; sources: what a server says of its own
+    index       deliveries to residency, of what hashes and claims keep
+    board       an index and its streams, as rows; watch and page draw them
+
+`mint` makes continuation ids of content and `ancestry` knows how they relate;
+`record`, `verify` and `cli` are the commands on top.
 """

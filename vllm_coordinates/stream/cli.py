@@ -33,7 +33,6 @@ _SOURCE_HELP = (
     "A server (http://host:8000), or a publisher and its replay socket, if it has one"
     " (tcp://host:5557,tcp://host:5558)."
 )
-_PAGE_SECONDS = 5.0
 
 SourcesArgument = Annotated[
     list[str],
