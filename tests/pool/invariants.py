@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the contract promises of the events of a pool, at every moment."""
 
+from collections import Counter
 from collections.abc import Iterable
 
-from pool.ledger import Ledger, Removal, removals_in, same_removals
+from pool.ledger import Ledger, Removal, removals_in
 from pool.readers import HashReader, SpanReader, over_the_wire, stretches
 from pool.traffic import Voice, named
 
 from vllm.v1.core.block_pool import BlockPool
-from vllm_coordinates.stream.wire import EventBatch
+from vllm_coordinates.stream.wire import BlockRemoved, EventBatch
 
 VOICES: tuple[tuple[Voice, ...], ...] = (
     tuple(Voice),
@@ -37,6 +38,9 @@ class Readers:
         self.hashes.apply(batch)
         self.spans.apply(batch)
         self._removals += removals_in(batch, self._ledger.block_sizes)
+        for event in batch.events:
+            if isinstance(event, BlockRemoved) and event.medium != "GPU":
+                assert event.continuation_id is event.num_tokens is None
 
     def check(self, *, nothing_repeats: bool = False) -> None:
         """Hold what is believed, once the pool's queue is read too, against it.
@@ -73,7 +77,8 @@ class Readers:
         return hashes, spans
 
     def _check_removals(self, pending: list[Removal]) -> None:
-        assert same_removals(self._removals + pending, self._ledger.removals)
+        # In no order: those of one block that is under several hashes have none.
+        assert Counter(self._removals + pending) == Counter(self._ledger.removals)
         if not pending:
             self._removals.clear()
             self._ledger.removals.clear()

@@ -6,7 +6,6 @@ that publishes removals, the reset. It knows nothing of how the engine keeps
 attributions, and so it is what they are held against.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -247,10 +246,10 @@ def resident_end(
 
 
 def removals_in(batch: EventBatch, block_sizes: dict[int, int]) -> list[Removal]:
-    """The removals of a batch, merged ones taken apart."""
+    """The removals of a batch from the engine's memory, merged ones taken apart."""
     found: list[Removal] = []
     for event in batch.events:
-        if not isinstance(event, BlockRemoved):
+        if not isinstance(event, BlockRemoved) or event.medium != "GPU":
             continue
         group, name = event.group_idx, event.continuation_id
         assert len(event.block_hashes) <= 1
@@ -261,9 +260,3 @@ def removals_in(batch: EventBatch, block_sizes: dict[int, int]) -> list[Removal]
         for start, end in blocks_of(event, block_sizes[group]):
             found.append(Removal(group, None, name, end, start))
     return found
-
-
-def same_removals(said: list[Removal], due: list[Removal]) -> bool:
-    """Whether they agree: by hash in order, in spans whatever the order."""
-    in_order = [r for r in said if r.block_hash] == [r for r in due if r.block_hash]
-    return in_order and Counter(said) == Counter(due)

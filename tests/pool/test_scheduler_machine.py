@@ -35,7 +35,7 @@ class SchedulerHistory(RuleBasedStateMachine):
         num_blocks=st.integers(24, 60),
         budget=st.sampled_from((8, 16, 64)),
         overlap=st.booleans(),
-        eagle=st.booleans(),
+        extra=st.sampled_from(("none", "none", "eagle", "offload")),
         voices=st.sampled_from(VOICES),
     )
     def begin(
@@ -44,7 +44,7 @@ class SchedulerHistory(RuleBasedStateMachine):
         num_blocks: int,
         budget: int,
         overlap: bool,
-        eagle: bool,
+        extra: str,
         voices: tuple[Voice, ...],
     ) -> None:
         self.voices = voices
@@ -54,7 +54,8 @@ class SchedulerHistory(RuleBasedStateMachine):
                 num_blocks,
                 max_num_batched_tokens=budget,
                 overlap=overlap,
-                eagle=eagle,
+                eagle=extra == "eagle",
+                offload=extra == "offload",
             )
             for _ in range(2)
         ]
@@ -64,6 +65,8 @@ class SchedulerHistory(RuleBasedStateMachine):
         self.ledger.watch(self.ours.pool)
         self.watch_reuse()
         self.readers = Readers(self.ledger, self.ours.pool)
+        # Upstream gives up where a load from another tier is under way.
+        self.may_preempt = extra != "offload"
         self.asks: dict[str, Ask] = {}
         self.alive: dict[str, Request] = {}
         self.started = 0
@@ -136,7 +139,7 @@ class SchedulerHistory(RuleBasedStateMachine):
     @rule(preempt=st.booleans())
     def reset(self, preempt) -> None:
         ours, theirs = (
-            engine.scheduler.reset_prefix_cache(reset_running_requests=preempt)
+            engine.scheduler.reset_prefix_cache(preempt and self.may_preempt)
             for engine in self.engines
         )
         assert ours == theirs

@@ -15,7 +15,6 @@ from itertools import product
 
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
-from vllm.v1.coordinates import admit_coordinates
 from vllm.v1.core.kv_cache_utils import (
     BlockHash,
     BlockHashWithGroupId,
@@ -41,6 +40,11 @@ TURNS: dict[str, Tokens] = {
 }
 CONTINUATIONS = tuple("".join(t) for n in (1, 2, 3) for t in product(TURNS, repeat=n))
 TAILS: tuple[Tokens, ...] = ((), (50, 51), (60, 61, 62, 63, 64), (60, 61, 62, 63, 65))
+
+try:
+    from vllm.v1.coordinates import admit_coordinates
+except ImportError:  # a stock tree
+    admit_coordinates = None
 
 init_none_hash(sha256)
 _hasher = get_request_block_hasher(HASH_BLOCK, sha256)
@@ -113,7 +117,7 @@ def request_of(
         session_id=ask.session if voice.session else None,
         **labels,
     )
-    if not stripped and hasattr(request, "continuation_id"):
+    if admit_coordinates is not None:
         admit_coordinates(request, None)
     return request
 
