@@ -8,12 +8,18 @@ Upstream: BlockStored carries session_id; BlockRemoved names a hash and nothing 
 
 Adds: continuation_id, token_offset and num_tokens to both, optional and absent when
     unset, and to both `__hash__`, so that events which differ in them stay apart
-    where events are counted.
+    where events are counted. An unlabeled BlockStored is published in upstream's
+    shape, byte for byte.
 
 Drop when: vllm-project/vllm#48501 is in the supported release.
 """
 
-from vllm_coordinates.semantic import add_element, add_field
+from vllm_coordinates.semantic import (
+    add_element,
+    add_field,
+    add_import,
+    insert_before,
+)
 
 EVENTS = "vllm/distributed/kv_events.py"
 
@@ -49,5 +55,12 @@ EDITS = [
         add_element(EVENTS, f"{event}.__hash__", "hash($INTO)", f"self.{field}")
         for event in ("BlockStored", "BlockRemoved")
         for field in ("continuation_id", "token_offset", "num_tokens")
+    ),
+    add_import(EVENTS, "from vllm.distributed.event_shape import shape_unlabeled"),
+    insert_before(
+        EVENTS,
+        "ZmqEventPublisher._publisher_thread",
+        "payload = self._pack.encode(event)",
+        "shape_unlabeled(event, BlockStored)",
     ),
 ]

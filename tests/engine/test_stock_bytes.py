@@ -56,11 +56,6 @@ def small_pool(options: Options) -> dict[str, object]:
     }
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="msgspec picks the map header by the fields a struct could have: with the"
-    " new ones, BlockStored is headed by three bytes instead of one",
-)
 def test_the_same_unlabeled_traffic_gives_the_same_bytes(
     options: Options, small_pool: dict[str, object]
 ) -> None:
