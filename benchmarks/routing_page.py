@@ -23,12 +23,12 @@ class Row:
 
     Attributes:
         name: The router's.
-        returned: Share of continuations that were served where their parent was.
+        returned: Continuations that came to a warm replica, and all of them.
         hit: Mean share of a continuation's prompt that was cached.
         ceiling: The most that `hit` can be.
         p50, p95: Seconds to the first token.
-        phantoms: Share of the requests sent for a prefix that did not find it; None
-            for a router that sends nothing for one.
+        phantoms: Requests sent for a prefix that was gone, and all that were sent for
+            one; None for a router that expects nothing.
     """
 
     name: str

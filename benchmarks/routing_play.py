@@ -119,14 +119,15 @@ async def _ask(client: httpx.AsyncClient, url: str, turn: Turn) -> Sample:
 
 @dataclass(frozen=True)
 class Summary:
-    """A run in figures; all but the last two are of continuations.
+    """A run in figures; all but the last two are of its continuations.
 
     Attributes:
         continuations: Turns with a parent.
-        returned: Those that were served where their parent was.
+        returned: Those that came to a replica that was warm: that held more of them
+            than what all sessions begin with.
         hit: Mean share of the prompt that was cached.
         ceiling: What `hit` is if nothing is evicted and every turn returns.
-        p50, p95: Of the seconds to the first token.
+        first_tokens: Seconds to the first token.
         routed: Requests that the router sent somewhere for a prefix that it expected
             there; None where it expects nothing.
         phantoms: Those of which the engine found less, by a block or more.
@@ -143,7 +144,6 @@ class Summary:
 
 def summarize(samples: Sequence[Sample], expected: Mapping[str, int] | None) -> Summary:
     """The figures; `expected` as in `Running`, None for who expects nothing."""
-    replicas = {sample.turn.name: sample.replica for sample in samples}
     continued = [sample for sample in samples if sample.turn.parent is not None]
     routed = phantoms = None
     if expected is not None:
@@ -156,7 +156,7 @@ def summarize(samples: Sequence[Sample], expected: Mapping[str, int] | None) -> 
         phantoms = sum(sample.cached < tokens for sample, tokens in believed)
     return Summary(
         len(continued),
-        sum(replicas[s.turn.parent or ""] == s.replica for s in continued),
+        sum(s.cached > s.turn.common for s in continued),
         _mean([s.cached / s.turn.tokens for s in continued]),
         _mean([s.turn.ceiling / s.turn.tokens for s in continued]),
         tuple(s.first_token for s in continued),

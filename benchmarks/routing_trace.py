@@ -40,6 +40,7 @@ class Turn:
         tokens: Of the prompt.
         ceiling: Of them, those that an engine has if nothing is ever evicted and
             everything was served by it.
+        common: Of them, those that other sessions begin with, too.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Turn:
     messages: tuple[Message, ...]
     tokens: int
     ceiling: int
+    common: int
 
 
 class Writer:
@@ -90,16 +92,26 @@ class Writer:
         *,
         parent: Turn | None = None,
         pause: float = 0.0,
-        like: Turn | None = None,
+        others: tuple[Message, ...] = (),
     ) -> Turn:
-        """A turn; `like` is another one that it begins like, if it has no parent."""
+        """A turn; `others` is what other sessions begin with."""
         tokens = self.tokens(messages)
-        before = parent or like
-        common = _common(tokens, self.tokens(before.messages)) if before else 0
-        # The last token is always computed: its logits are what is wanted.
-        ceiling = min(common, len(tokens) - 1) // BLOCK * BLOCK
-        parent_name = parent and parent.name
-        return Turn(name, session, parent_name, pause, messages, len(tokens), ceiling)
+
+        def shared(before: tuple[Message, ...]) -> int:
+            alike = _common(tokens, self.tokens(before)) if before else 0
+            # The last token is always computed: its logits are what is wanted.
+            return min(alike, len(tokens) - 1) // BLOCK * BLOCK
+
+        return Turn(
+            name,
+            session,
+            parent and parent.name,
+            pause,
+            messages,
+            len(tokens),
+            ceiling=max(shared(parent.messages if parent else ()), shared(others)),
+            common=shared(others),
+        )
 
     def _count(self, text: str) -> int:
         return len(self._tokenizer.encode(text).ids)
@@ -157,37 +169,37 @@ def agents(model: Path, load: Load) -> list[Turn]:
     """Sessions with tool calls, some of which fork, all behind one system prompt."""
     writer = Writer(model, seed=2)
     system = {"role": "system", "content": writer.prose(load.system)}
+    others = (system, _user("Hello"))
+
+    def continued(turn: Turn, turns: int, suffix: str = "") -> Iterator[Turn]:
+        for number in range(turns):
+            result = _user(writer.prose(writer.random.randint(*load.turn)))
+            turn = writer.turn(
+                f"{turn.name}{suffix}.{number + 1}",
+                turn.session,
+                (*turn.messages, _reply(writer.prose(30)), result),
+                parent=turn,
+                pause=writer.random.uniform(*load.pause),
+                others=others,
+            )
+            yield turn
+
     trace: list[Turn] = []
     for number in range(load.sessions):
         session = f"session-{number}"
-        opening = (system, _user(writer.prose(writer.random.randint(*load.turn))))
+        opening = _user(writer.prose(writer.random.randint(*load.turn)))
         first = writer.turn(
             f"{session}.0",
             session,
-            opening,
+            (system, opening),
             pause=writer.random.uniform(0, load.spread),
-            like=trace[0] if trace else None,
+            others=others,
         )
-        trace += (first, *_continued(writer, load, first, load.turns - 1))
+        trace += (first, *continued(first, load.turns - 1))
         if number % load.forks == 0:
             fork = trace[-1 - load.turns // 2]
-            trace += _continued(writer, load, fork, load.turns // 2, "-agent")
+            trace += continued(fork, load.turns // 2, "-agent")
     return trace
-
-
-def _continued(
-    writer: Writer, load: Load, turn: Turn, turns: int, suffix: str = ""
-) -> Iterator[Turn]:
-    for number in range(turns):
-        result = _user(writer.prose(writer.random.randint(*load.turn)))
-        turn = writer.turn(
-            f"{turn.name}{suffix}.{number + 1}",
-            turn.session,
-            (*turn.messages, _reply(writer.prose(30)), result),
-            parent=turn,
-            pause=writer.random.uniform(*load.pause),
-        )
-        yield turn
 
 
 def strangers(model: Path, count: int) -> list[Turn]:

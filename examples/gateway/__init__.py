@@ -2,9 +2,10 @@
 """A gateway that sends sessions back to the replica that still holds their prefix.
 
     labels     what clients may not say is taken out, what the engine is to know minted
+    usage      how long a prompt was, from what passes through
+    lineage    which continuations continue which, and how long they are
     replicas   which servers live, and what their event streams say they hold
     routing    the one with the longest resident prefix; load as the tie-break
-    usage      how long a continuation is, from what passes through
     picture    the sessions and where they are resident, for a person
     proxy      a request through all of these, and its answer back
     app        the HTTP surface; `serve` and `__main__` run it

@@ -7,13 +7,11 @@ what was looked at.
 """
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from vllm_coordinates.stream import mint
-from vllm_coordinates.stream.ancestry import Ancestry
 from vllm_coordinates.stream.mint import Chain
 
 SESSION_HEADER = "X-Session-ID"
@@ -107,50 +105,6 @@ def label(
         continuation_id,
         chain,
     )
-
-
-class Lineage:
-    """What is remembered of continuations, the `most` recent of them.
-
-    `ancestry` is what the index is to know of their kinship.
-    """
-
-    def __init__(self, most: int = 100_000) -> None:
-        self.ancestry = Ancestry()
-        self._most = most
-        self._recent: OrderedDict[str, None] = OrderedDict()
-        # Labels that a trusted client chose, by the ids that we would have minted.
-        self._chosen: dict[str, str] = {}
-
-    def register(self, request: Labeled) -> None:
-        """Make the request's positions known, before any event speaks of them."""
-        chain = request.chain
-        if request.continuation_id == chain.continuation_id:
-            chain.register(self.ancestry)
-        else:
-            self._register_chosen(request)
-        # The deepest is the first to be forgotten: only what nothing continues may be.
-        self._touch(request.continuation_id)
-        for step in reversed(chain.steps):
-            self._touch(step.continuation_id)
-        while len(self._recent) > self._most:
-            oldest, _ = self._recent.popitem(last=False)
-            self._chosen.pop(oldest, None)
-            self.ancestry.forget(oldest)
-
-    def _register_chosen(self, request: Labeled) -> None:
-        """Chosen labels say nothing of content; the content beside them does."""
-        ids = [step.continuation_id for step in request.chain.steps]
-        known = (self._chosen[i] for i in reversed(ids[:-1]) if i in self._chosen)
-        self.ancestry.add_root(request.chain.start)
-        if not self.ancestry.knows(request.continuation_id):
-            parent = next(known, request.chain.start)
-            self.ancestry.add(request.continuation_id, parent)
-        self._chosen[ids[-1]] = request.continuation_id
-
-    def _touch(self, continuation_id: str) -> None:
-        self._recent[continuation_id] = None
-        self._recent.move_to_end(continuation_id)
 
 
 def _strip(body: Body) -> Body:

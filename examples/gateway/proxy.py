@@ -13,7 +13,8 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway import usage
-from gateway.labels import Labeled, Lineage, label
+from gateway.labels import Labeled, label
+from gateway.lineage import Lineage
 from gateway.replicas import Fleet
 from gateway.routing import ByCoordinates, Choice, Router
 from vllm_coordinates.stream.index import Index
@@ -32,7 +33,7 @@ T = TypeVar("T")
 class Gateway:
     """Everything that requests pass through; `run` before the first of them.
 
-    `router` makes the routing out of the index; another one is for comparison.
+    `router` makes the routing of what is known; another one is for comparison.
     """
 
     def __init__(
@@ -40,13 +41,13 @@ class Gateway:
         replicas: Sequence[str],
         *,
         trust_labels: bool = False,
-        router: Callable[[Index], Router] = ByCoordinates,
+        router: Callable[[Lineage, Index], Router] = ByCoordinates,
     ) -> None:
         self.lineage = Lineage()
         self.index = Index(self.lineage.ancestry)
         self._client = httpx.AsyncClient(timeout=_TIMEOUT, limits=_LIMITS)
         self.fleet = Fleet(replicas, self.index, self._client)
-        self._router = router(self.index)
+        self._router = router(self.lineage, self.index)
         self._trust_labels = trust_labels
 
     async def run(self) -> None:
@@ -147,9 +148,9 @@ class Gateway:
     def _learn(
         self, labeled: Labeled, choice: Choice, answer: Mapping[str, Any]
     ) -> None:
-        if (tokens := usage.prompt_tokens(answer)) is not None:
-            self.lineage.ancestry.learn(labeled.continuation_id, tokens)
-            self._router.learn(choice, labeled, tokens)
+        if (found := usage.read(answer)) is not None:
+            self.lineage.learn(labeled, found)
+            self._router.learn(choice, labeled, found)
 
 
 class _Relay(StreamingResponse):

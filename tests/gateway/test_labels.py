@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from gateway.labels import APIS, Labeled, Lineage, label
+from gateway.labels import APIS, Labeled, label
 
 CHAT = "/v1/chat/completions"
 OPENING = [
@@ -178,40 +178,3 @@ class TestTrusted:
     def test_the_mode_is_still_the_gateway_s(self) -> None:
         xargs = {"kv_cache_report_mode": "full"}
         assert labeled(trusted=True, vllm_xargs=xargs) == labeled()
-
-
-class TestLineage:
-    def test_a_continuation_is_known_with_all_before_it(self) -> None:
-        lineage, request = Lineage(), labeled(OPENING + REPLY)
-        lineage.register(request)
-        assert all(lineage.ancestry.knows(name) for name in request.chain.ids)
-
-    def test_a_chosen_continuation_continues_the_chosen_one_before(self) -> None:
-        lineage = Lineage()
-        lineage.register(labeled(trusted=True, continuation_id="first"))
-        lineage.register(
-            labeled(OPENING + REPLY, trusted=True, continuation_id="second")
-        )
-        assert list(lineage.ancestry.chain("second"))[:2] == ["second", "first"]
-
-    def test_a_chosen_continuation_cannot_come_to_continue_itself(self) -> None:
-        lineage = Lineage()
-        for messages in (OPENING, OPENING + REPLY):
-            lineage.register(labeled(messages, trusted=True, continuation_id="same"))
-        assert next(lineage.ancestry.chain("same")) == "same"
-
-    def test_it_remembers_the_most_recent_and_no_more(self) -> None:
-        lineage = Lineage(most=10)
-        for number in range(100):
-            lineage.register(labeled([{"role": "user", "content": str(number)}]))
-        assert len(lineage.ancestry) <= 10 + len(OPENING)
-        last = labeled([{"role": "user", "content": "99"}])
-        assert lineage.ancestry.knows(last.continuation_id)
-
-    def test_it_forgets_no_position_that_a_remembered_one_continues(self) -> None:
-        lineage = Lineage(most=4)
-        long = labeled(OPENING + REPLY)
-        lineage.register(long)
-        lineage.register(labeled([{"role": "user", "content": "another"}]))
-        lineage.register(long)
-        assert lineage.ancestry.knows(long.continuation_id)
