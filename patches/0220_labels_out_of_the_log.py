@@ -5,9 +5,11 @@ Why: a label may name a customer's session, and nobody but a consumer of the eve
     needs it (the contract's trust: labels stay out of logs above debug).
 
 Upstream: with --enable-log-requests the sampling parameters of each request are
-    logged at INFO, and with them all of `vllm_xargs`.
+    logged at INFO, and with them all of `vllm_xargs`; and its body at DEBUG, or
+    from 0.33.0 on at a level of one's choice, where it is serialized whatever the
+    level is, so that a lone surrogate ends in a 400 that names no field.
 
-Adds: those parameters are logged without the labels among them.
+Adds: both are logged without the labels in them.
 
 Drop when: vllm-project/vllm#48501 is in the supported release, and logs no labels.
 """
@@ -18,7 +20,16 @@ LOGGER = "vllm/entrypoints/serve/utils/request_logger.py"
 
 EDITS = [
     add_import(
-        LOGGER, "from vllm.entrypoints.generate.base.coordinates import without_labels"
+        LOGGER,
+        "from vllm.entrypoints.generate.base.coordinates import (\n"
+        "    body_without_labels,\n"
+        "    without_labels,\n"
+        ")",
     ),
     prepend_to(LOGGER, "RequestLogger.log_inputs", "params = without_labels(params)"),
+    prepend_to(
+        LOGGER,
+        "RequestLogger.log_request_body",
+        "request = body_without_labels(request)",
+    ),
 ]

@@ -6,6 +6,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
+from pydantic import BaseModel
 
 from vllm.exceptions import VLLMValidationError
 from vllm.v1.coordinates import (
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from vllm.config.kv_events import KVEventsConfig
 
 Params = TypeVar("Params")
+Body = TypeVar("Body", bound=BaseModel)
 
 HEADERS = {SESSION_ID: "X-Session-ID", CONTINUATION_ID: "X-Continuation-ID"}
 
@@ -139,5 +141,29 @@ def without_labels(params: Params) -> Params:
     if not isinstance(extra_args, dict) or HEADERS.keys().isdisjoint(extra_args):
         return params
     shown: Any = copy(params)
-    shown.extra_args = {k: v for k, v in extra_args.items() if k not in HEADERS}
+    shown.extra_args = _other_than_labels(extra_args)
     return shown
+
+
+def body_without_labels(request: Body) -> Body:
+    """A body as it may be logged: null for each label, and none in `vllm_xargs`.
+
+    Args:
+        request: The parsed body of any endpoint.
+
+    Returns:
+        A shallow copy.
+    """
+    names = (*HEADERS, "conversation")
+    update: dict[str, Any] = {
+        name: None for name in names if getattr(request, name, None)
+    }
+    if xargs := getattr(request, "vllm_xargs", None):
+        update["vllm_xargs"] = _other_than_labels(xargs)
+    if params := getattr(request, "sampling_params", None):
+        update["sampling_params"] = without_labels(params)
+    return request.model_copy(update=update)
+
+
+def _other_than_labels(extra_args: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in extra_args.items() if name not in HEADERS}
