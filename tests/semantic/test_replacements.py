@@ -283,7 +283,7 @@ def test_a_function_of_one_line_is_no_place():
         BODY.apply("def f(a): return a\n")
 
 
-KNOWN = "def f(a):\n    # why\n    return a\n"
+KNOWN = "def f(a):\n    # why\n    return [\n        a,  # why\n    ]\n"
 OF_KNOWN = replace_body(
     FILE, "f", "return post(a)", of=body_digest(Source(KNOWN).scopes("f")[0])
 )
@@ -293,8 +293,8 @@ OF_KNOWN = replace_body(
     "text",
     [
         KNOWN,
-        pytest.param("def f(a):\n  return  a\n", id="laid out otherwise"),
-        pytest.param('def f(a):\n    """Doc."""\n    return a\n', id="documented"),
+        pytest.param("def f(a):\n  return  [ a, ]\n", id="laid out otherwise"),
+        pytest.param('def f(a):\n    """Doc."""\n    return [a,]\n', id="documented"),
         pytest.param("def f(a):\n    return post(a)\n", id="replaced already"),
     ],
 )
@@ -304,4 +304,4 @@ def test_a_body_of_the_stated_digest_is_replaced(text):
 
 def test_a_body_that_has_changed_is_no_place():
     with pytest.raises(MisplacedEdit, match=r"the body \w{12} of f was found nowhere"):
-        OF_KNOWN.apply("def f(a):\n    return a + 1\n")
+        OF_KNOWN.apply("def f(a):\n    return [a, 1]\n")

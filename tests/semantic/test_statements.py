@@ -308,6 +308,19 @@ def test_insert_after(edit, before, after):
             """,
         ),
         case(
+            "nor does that behind the colon, wherever it starts",
+            before_("x = 1", "w = 0"),
+            """
+            if v: # before
+                  x = 1
+            """,
+            """
+            if v: # before
+                  w = 0
+                  x = 1
+            """,
+        ),
+        case(
             "nor does one of another level",
             before_("x = 1", "w = 0"),
             """
@@ -465,6 +478,21 @@ def test_a_statement_that_shares_its_line_is_no_place(verb, text):
 
                     x = 1
             ''',
+        ),
+        case(
+            "after a docstring of several strings",
+            prepend_to(FILE, "f", "w = 0"),
+            """
+            def f():
+                "Says " "much."
+                x = 1
+            """,
+            """
+            def f():
+                "Says " "much."
+                w = 0
+                x = 1
+            """,
         ),
         case(
             "after a docstring that is all there is",

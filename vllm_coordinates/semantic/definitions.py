@@ -113,9 +113,8 @@ def method(source: Source, owner: SgNode, text: str) -> Insertion | None:
     wanted = {_name(s) for s in statements(Source(text).root)}
     if wanted <= {_name(s) for s in statements(body)}:
         return None
-    top_level = owner.kind() == "module"
-    prefix = "" if top_level else source.line_indent(statements(body)[0])
-    gap = "\n\n\n" if top_level else "\n\n"
+    prefix = source.line_indent(statements(body)[0])
+    gap = "\n\n\n" if owner.kind() == "module" else "\n\n"
     at = _last_line_end(source, body)
     return Insertion(at, at, gap + indent(text, prefix))
 
