@@ -5,9 +5,9 @@ Why: a label may name a customer's session, and nobody but a consumer of the eve
     needs it (the contract's trust: labels stay out of logs above debug).
 
 Upstream: with --enable-log-requests the sampling parameters of each request are
-    logged at INFO, and with them all of `vllm_xargs`; and its body at DEBUG, or
-    from 0.33.0 on at a level of one's choice, where it is serialized whatever the
-    level is, so that a lone surrogate ends in a 400 that names no field.
+    logged at INFO, and with them all of `vllm_xargs`. So is its body, at DEBUG from
+    0.31.0 on, and at a level of one's choice from 0.33.0 on: there it is serialized
+    whatever the level is, and a lone surrogate ends in a 400 that names no field.
 
 Adds: both are logged without the labels in them.
 
@@ -31,5 +31,6 @@ EDITS = [
         LOGGER,
         "RequestLogger.log_request_body",
         "request = body_without_labels(request)",
+        since="0.31.0",
     ),
 ]
