@@ -96,7 +96,9 @@ def test_parameters_are_printed_without_the_labels_among_them(
 def test_parameters_without_labels_are_printed_as_ever(printed: list[str]) -> None:
     params = SamplingParams(extra_args={"shown": "shown"})
     for given in (params, None):
-        RequestLogger(max_log_len=None).log_inputs("id", None, None, None, given, None)
+        RequestLogger(max_log_len=10_000).log_inputs(
+            "id", None, None, None, given, None
+        )
     assert any(str(params) in line for line in printed)
     assert any("params: None" in line for line in printed)
 
@@ -104,6 +106,6 @@ def test_parameters_without_labels_are_printed_as_ever(printed: list[str]) -> No
 @bodies_are_printed
 def test_a_body_without_labels_is_printed_as_ever(printed: list[str]) -> None:
     request = CompletionRequest(prompt="shown", n=2)
-    RequestLogger(max_log_len=None).log_request_body(request)
+    RequestLogger(max_log_len=10_000).log_request_body(request)
     body = request.model_dump_json(exclude_unset=True)
     assert any(body in line for line in printed)
