@@ -148,9 +148,14 @@ def _publisher(found: Found) -> Iterable[str]:
 
 
 def _serve(found: Found) -> Iterable[str]:
+    by = {(r["name"], r["side"]): r for r in found["ratios"]}
+    sides = ("per_second", "cpu_seconds")
     yield _table(
-        ("", "requests per second, to stock"),
-        ((r["name"], _spread(r)) for r in found["ratios"]),
+        ("", "requests per second, to stock", "the server's CPU time, to stock"),
+        (
+            (name, *(_spread(by[name, side]) for side in sides))
+            for name in dict.fromkeys(r["name"] for r in found["ratios"])
+        ),
     )
 
 
@@ -224,7 +229,11 @@ def _targets(found: Mapping[str, Found]) -> str:
             )
         )
     if serve := found.get("serve"):
-        labeled = next(r for r in serve["ratios"] if r["name"] == "labeled")
+        labeled = next(
+            r
+            for r in serve["ratios"]
+            if (r["name"], r["side"]) == ("labeled", "per_second")
+        )
         met = labeled["high"] >= 1.0
         rows.append(
             (

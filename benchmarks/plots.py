@@ -105,11 +105,24 @@ def _memory(found: Found, path: Path) -> None:
 
 
 def _publisher(found: Found, path: Path) -> None:
-    _ratios(found, path, "CPU time (stock = 1)")
+    figure = Figure(figsize=(6, 2.4), layout="constrained")
+    axes = figure.subplots()
+    _bars(axes, [(r["name"], r) for r in found["ratios"]])
+    axes.set_xlabel("CPU time (stock = 1)")
+    _save(figure, path)
 
 
 def _serve(found: Found, path: Path) -> None:
-    _ratios(found, path, "requests per second (stock = 1)")
+    figure = Figure(figsize=(9, 2.4), layout="constrained")
+    labels = {
+        "per_second": "requests per second (stock = 1)",
+        "cpu_seconds": "the server's CPU time (stock = 1)",
+    }
+    both = figure.subplots(1, 2, sharey=True)
+    for axes, (side, label) in zip(both, labels.items(), strict=True):
+        _bars(axes, [(r["name"], r) for r in found["ratios"] if r["side"] == side])
+        axes.set_xlabel(label)
+    _save(figure, path)
 
 
 PLOTS: Mapping[str, Callable[[Found, Path], None]] = {
@@ -119,14 +132,6 @@ PLOTS: Mapping[str, Callable[[Found, Path], None]] = {
     "publisher": _publisher,
     "serve": _serve,
 }
-
-
-def _ratios(found: Found, path: Path, label: str) -> None:
-    figure = Figure(figsize=(6, 2.4), layout="constrained")
-    axes = figure.subplots()
-    _bars(axes, [(r["name"], r) for r in found["ratios"]])
-    axes.set_xlabel(label)
-    _save(figure, path)
 
 
 def _bars(axes: Axes, rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
