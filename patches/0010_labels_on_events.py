@@ -18,7 +18,7 @@ from vllm_coordinates.semantic import (
     add_element,
     add_field,
     add_import,
-    insert_before,
+    insert_after,
 )
 
 EVENTS = "vllm/distributed/kv_events.py"
@@ -57,10 +57,10 @@ EDITS = [
         for field in ("continuation_id", "token_offset", "num_tokens")
     ),
     add_import(EVENTS, "from vllm.distributed.event_shape import shape_unlabeled"),
-    insert_before(
+    insert_after(
         EVENTS,
         "ZmqEventPublisher._publisher_thread",
-        "payload = self._pack.encode(event)",
+        "seq = next(self._seq_gen)",
         "shape_unlabeled(event, BlockStored)",
     ),
 ]
