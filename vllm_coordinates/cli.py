@@ -33,6 +33,7 @@ _EXIT_CODES = (
     " that is not tested; 5 a patch does not fit; 6 a file was modified by somebody"
     " else; 7 something cannot be written; 8 another process is at work; 9 an"
     " interrupted apply or revert waits to be finished; 10 not a wheel to build from;"
+    " 11 no event source, or nothing read from it; 12 not a recording;"
     " 130 stopped by Ctrl-C."
 )
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}

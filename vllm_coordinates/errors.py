@@ -17,6 +17,8 @@ command line prints it after `error: ` and never shows a traceback for it.
 | 8         | another process is at work on the same tree                          |
 | 9         | an apply or a revert was interrupted and waits to be finished        |
 | 10        | a wheel that cannot be built from                                    |
+| 11        | no source of events, or nothing was read from it                     |
+| 12        | a file that is not a recording                                       |
 | 130       | stopped by Ctrl-C                                                    |
 """
 
