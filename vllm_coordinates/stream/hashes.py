@@ -47,9 +47,11 @@ class _Link:
 
 
 class _Block:
-    __slots__ = ("count", "labels")
+    __slots__ = ("count", "labels", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        # The group's own: groups of other block sizes share the chain.
+        self.size = size
         self.count = 0
         self.labels: set[Label] = set()
 
@@ -82,7 +84,7 @@ class Hashes:
         for block_hash in event.block_hashes:
             block = blocks.get(block_hash)
             if block is None:
-                block = blocks[block_hash] = _Block()
+                block = blocks[block_hash] = _Block(event.block_size)
                 self._link(block_hash).holders += 1
             block.count += 1
             if event.continuation_id is not None:
@@ -165,7 +167,7 @@ class Hashes:
                 end = self._settled_end(link)
                 block = blocks.get(block_hash)
                 if end is not None and block is not None:
-                    yield end - link.size, end, block
+                    yield end - block.size, end, block
 
     def _settled_end(self, link: _Link) -> int | None:
         """The length of the prefix that the hash covers, once it can be known."""
