@@ -2,7 +2,7 @@
 """What the contract promises of the events of a pool, at every moment."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pool.ledger import Ledger, Removal, removals_in
 from pool.readers import HashReader, SpanReader, over_the_wire, stretches
@@ -31,12 +31,15 @@ class Readers:
         self.hashes = HashReader()
         self.spans = SpanReader(ledger.lineage, ledger.block_sizes)
         self._removals: list[Removal] = []
+        self.followers: list[Callable[[EventBatch], None]] = []
 
     def take(self, events: Iterable[object]) -> None:
         """The events of batches that were published."""
         batch = over_the_wire(events)
         self.hashes.apply(batch)
         self.spans.apply(batch)
+        for follow in self.followers:
+            follow(batch)
         self._removals += removals_in(batch, self._ledger.block_sizes)
         for event in batch.events:
             if isinstance(event, BlockRemoved) and event.medium != "GPU":
@@ -88,15 +91,18 @@ class Readers:
         assert reader.believed <= {named(key) for key in cached}
 
     def _check_spans(self, reader: SpanReader) -> None:
-        cached = self._pool.cached_block_hash_to_block._cache
         for (group, continuation), believed in reader.believed.items():
-            size = self._ledger.block_sizes[group]
-            resident: set[int] = set()
-            keys = self._ledger.lineage.keys(continuation, group)
-            for key, end in keys.items():
-                if key in cached:
-                    resident.update(stretches((end - 1) // size * size, end))
-            assert believed <= resident
+            assert believed <= self.resident(group, continuation)
+
+    def resident(self, group: int, continuation: str) -> set[int]:
+        """The truth: which stretches of the continuation the group has cached."""
+        cached = self._pool.cached_block_hash_to_block._cache
+        size = self._ledger.block_sizes[group]
+        found: set[int] = set()
+        for key, end in self._ledger.lineage.keys(continuation, group).items():
+            if key in cached:
+                found.update(stretches((end - 1) // size * size, end))
+        return found
 
 
 def attributions_hold(pool: BlockPool, ledger: Ledger) -> None:

@@ -65,8 +65,8 @@ class SchedulerHistory(RuleBasedStateMachine):
         self.ledger.watch(self.ours.pool)
         self.watch_reuse()
         self.readers = Readers(self.ledger, self.ours.pool)
-        # Upstream gives up where a load from another tier is under way.
-        self.may_preempt = extra != "offload"
+        # Upstream's second tier stands neither a reset nor an eviction under way.
+        self.single_tier = extra != "offload"
         self.asks: dict[str, Ask] = {}
         self.alive: dict[str, Request] = {}
         self.started = 0
@@ -131,6 +131,7 @@ class SchedulerHistory(RuleBasedStateMachine):
             engine.abort(names[who % len(names)])
         self.note()
 
+    @precondition(lambda self: self.single_tier)
     @rule(ids=st.lists(st.integers(0, MANY), min_size=1, max_size=3))
     def evict(self, ids) -> None:
         for engine in self.engines:
@@ -139,7 +140,7 @@ class SchedulerHistory(RuleBasedStateMachine):
     @rule(preempt=st.booleans())
     def reset(self, preempt) -> None:
         ours, theirs = (
-            engine.scheduler.reset_prefix_cache(preempt and self.may_preempt)
+            engine.scheduler.reset_prefix_cache(preempt and self.single_tier)
             for engine in self.engines
         )
         assert ours == theirs
