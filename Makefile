@@ -40,7 +40,7 @@ bench: $(STAMPS)/vllm $(STAMPS)/dev ## Measure what events cost, and rewrite doc
 bench-routing: $(STAMPS)/vllm $(STAMPS)/dev ## Measure how often sessions return, and rewrite docs/routing.md
 	@$(BENCH).routing
 
-lint: $(STAMPS)/dev ## Check format, style and types
+lint: $(STAMPS)/engine $(STAMPS)/dev ## Check format, style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
