@@ -19,9 +19,15 @@ from pool.ledger import resident_end
 from pool.placement import placement
 from pool.traffic import CONTINUATIONS, Ask, Voice, request_of
 
+from vllm.distributed.kv_events import BlockStored, KVEventBatch
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import KVCacheBlock, maybe_convert_block_hash
 from vllm.v1.request import Request
+
+try:
+    from vllm.distributed.event_shape import shape_unlabeled
+except ImportError:  # a stock tree
+    shape_unlabeled = None
 
 Step = dict[str, Any]
 SCENES: dict[str, tuple[Layout, Voice, bool]] = {
@@ -131,7 +137,7 @@ def play(scene: str) -> list[Step]:
         which = [i for i, event in enumerate(events) if id(event) in told]
         steps.append(
             {
-                "events": [_encode(event) for event in events],
+                "events": _encode(events),
                 "reports": which,
                 "said": [_outline(events[i]) for i in which],
                 "due": list(reports.due),
@@ -143,8 +149,12 @@ def play(scene: str) -> list[Step]:
     return steps
 
 
-def _encode(event: object) -> str:
-    return msgspec.msgpack.encode(event).hex()
+def _encode(events: list[Any]) -> list[str]:
+    """Each event as the publisher's thread encodes it."""
+    batch = KVEventBatch(0.0, events)
+    if shape_unlabeled is not None:
+        shape_unlabeled(batch, BlockStored)
+    return [msgspec.msgpack.encode(event).hex() for event in batch.events]
 
 
 def _outline(event: Any) -> list[object]:

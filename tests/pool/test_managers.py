@@ -38,7 +38,8 @@ def admit(manager, name, voice, hasher=None):
         request.update_block_hashes()
     blocks, length, *_ = manager.get_computed_blocks(request)
     assert manager.take_events() == []
-    manager.allocate_slots(request, TOKENS - length, length, blocks)
+    # A last token is left to compute, in a block that is not full.
+    manager.allocate_slots(request, TOKENS + 1 - length, length, blocks)
     return over_the_wire(manager.take_events()).events
 
 

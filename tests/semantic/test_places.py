@@ -6,7 +6,7 @@ from collections.abc import Collection
 import pytest
 
 from semantic.cases import FILE, MemoryTree, source
-from semantic.verbs import EDITS, STOCK
+from semantic.verbs import EDITS, SEND_CALL, STOCK
 from vllm_coordinates.semantic import (
     MisplacedEdit,
     add_argument,
@@ -131,6 +131,21 @@ def test_half_done_is_refused(verb):
 )
 def test_a_message_names_the_place_in_words(verb, where):
     assert EDITS[verb].where() == where
+
+
+@every_verb
+def test_a_site_tells_the_syntax_that_names_the_place(verb):
+    edit = EDITS[verb]
+    (site,) = edit.sites(STOCK)
+    begin, stop = site.anchor
+    named = {
+        "replace_condition": "parcel",
+        "add_element": "hash((self.name, self.route))",
+        "add_import": "",
+        **dict.fromkeys(["insert_after", "insert_before", "replace"], SEND_CALL),
+        "add_argument": SEND_CALL,
+    }
+    assert STOCK[begin:stop] == named.get(verb, edit.scope.rpartition(".")[2])
 
 
 def test_the_module_needs_no_naming():
