@@ -22,14 +22,12 @@ class Sample:
 
     Attributes:
         turn: The turn.
-        replica: The engine that served it.
         cached: Tokens of its prompt that were in that engine's cache.
         first_token: Seconds from sending to the first token.
         whole: Seconds from sending to the end.
     """
 
     turn: Turn
-    replica: str
     cached: int
     first_token: float
     whole: float
@@ -110,7 +108,6 @@ async def _ask(client: httpx.AsyncClient, url: str, turn: Turn) -> Sample:
         )
     return Sample(
         turn,
-        str(said["model"]),
         usage["prompt_tokens_details"]["cached_tokens"] or 0,
         first_token,
         time.perf_counter() - sent,

@@ -61,14 +61,20 @@ class Writer:
         self._template = Template(CHAT_TEMPLATE)
         self._random = random.Random(seed)
         self._words = sorted(set(CORPUS.split()))
+        # A word's tokens are its own: no merge crosses a blank.
+        self._lengths = {
+            f" {w}": len(self._tokenizer.encode(f" {w}").ids) for w in self._words
+        }
         self.random = self._random
 
     def prose(self, tokens: int) -> str:
         """Text of about that many tokens, or a few more."""
         words: list[str] = []
-        while self._count(" ".join(words)) < tokens:
-            words += self._random.choices(self._words, k=8)
-        return " ".join(words)
+        count = 0
+        while count < tokens:
+            words.append(f" {self._random.choice(self._words)}")
+            count += self._lengths[words[-1]]
+        return "".join(words)
 
     def tokens(self, messages: tuple[Message, ...]) -> list[int]:
         """What the engine makes of the messages."""
@@ -112,9 +118,6 @@ class Writer:
             ceiling=max(shared(parent.messages if parent else ()), shared(others)),
             common=shared(others),
         )
-
-    def _count(self, text: str) -> int:
-        return len(self._tokenizer.encode(text).ids)
 
 
 def pairs(model: Path) -> list[Turn]:
