@@ -25,24 +25,22 @@ import httpx
 from benchmarks.routing_trace import BLOCK
 from cpu_engine.server import MODEL_NAME, EngineServer
 from gateway.labels import Labeled
-from gateway.lineage import Lineage
 from gateway.proxy import Gateway
 from gateway.replicas import Replica
 from gateway.routing import ByCoordinates, Choice, Router, load
 from gateway.serve import Address, serve
-from gateway.usage import Usage
 from vllm_coordinates.stream.index import Index
 
 VLLM_ROUTER = "vllm-router==0.1.17"
 _READY_S = 60.0
 
-Make = Callable[[Lineage, Index], Router]
+Make = Callable[[Index], Router]
 
 
 class RoundRobin:
     """Takes turns."""
 
-    def __init__(self, lineage: Lineage, index: Index) -> None:
+    def __init__(self, index: Index) -> None:
         self._count = 0
 
     def choose(self, replicas: Sequence[Replica], request: Labeled) -> Choice:
@@ -50,14 +48,14 @@ class RoundRobin:
         self._count += 1
         return Choice(replicas[self._count % len(replicas)])
 
-    def learn(self, choice: Choice, request: Labeled, usage: Usage) -> None:
+    def learn(self, choice: Choice, request: Labeled, prompt_tokens: int) -> None:
         """Nothing to learn."""
 
 
 class Sticky:
     """A session's hash says where it goes, for ever."""
 
-    def __init__(self, lineage: Lineage, index: Index) -> None:
+    def __init__(self, index: Index) -> None:
         pass
 
     def choose(self, replicas: Sequence[Replica], request: Labeled) -> Choice:
@@ -65,7 +63,7 @@ class Sticky:
         digest = hashlib.blake2b(request.session_id.encode(), digest_size=8).digest()
         return Choice(replicas[int.from_bytes(digest, "big") % len(replicas)])
 
-    def learn(self, choice: Choice, request: Labeled, usage: Usage) -> None:
+    def learn(self, choice: Choice, request: Labeled, prompt_tokens: int) -> None:
         """Nothing to learn."""
 
 
@@ -76,7 +74,7 @@ class Estimated:
     well as anything can that does not listen.
     """
 
-    def __init__(self, lineage: Lineage, index: Index) -> None:
+    def __init__(self, index: Index) -> None:
         self._sent: dict[str, dict[str, int]] = defaultdict(dict)
 
     def choose(self, replicas: Sequence[Replica], request: Labeled) -> Choice:
@@ -88,9 +86,9 @@ class Estimated:
         )
         return min(choices, key=lambda c: (-c.tokens, *load(c.replica)))
 
-    def learn(self, choice: Choice, request: Labeled, usage: Usage) -> None:
+    def learn(self, choice: Choice, request: Labeled, prompt_tokens: int) -> None:
         """The replica has computed that much of the continuation."""
-        self._sent[choice.replica.url][request.continuation_id] = usage.prompt_tokens
+        self._sent[choice.replica.url][request.continuation_id] = prompt_tokens
 
 
 GATEWAYS: dict[str, Make] = {
@@ -129,8 +127,8 @@ class _Observed:
         self._expected[request.body["user"]] = choice.tokens
         return choice
 
-    def learn(self, choice: Choice, request: Labeled, usage: Usage) -> None:
-        self._router.learn(choice, request, usage)
+    def learn(self, choice: Choice, request: Labeled, prompt_tokens: int) -> None:
+        self._router.learn(choice, request, prompt_tokens)
 
 
 @contextmanager
@@ -143,7 +141,7 @@ def gateway(servers: Sequence[EngineServer], router: Make) -> Iterator[Running]:
     async def run() -> None:
         gateway = Gateway(
             [server.url for server in servers],
-            router=lambda *known: _Observed(router(*known), running.expected),
+            router=lambda index: _Observed(router(index), running.expected),
         )
         serving = asyncio.create_task(
             serve(

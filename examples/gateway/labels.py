@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels: what clients say of themselves goes, what the engine hears is minted here.
 
-Headers reach a replica by an allow-list, so no spelling of one gets past it; a body is
-decoded, rid of what a client may not say, and encoded again, so a replica reads exactly
-what was looked at.
+No header of a client's reaches a replica, however it is spelled; a body is decoded, rid
+of what a client may not say, and encoded again, so a replica reads what was looked at.
 """
 
 import hashlib
@@ -14,21 +13,17 @@ from typing import Any, NamedTuple
 from vllm_coordinates.stream import mint
 from vllm_coordinates.stream.mint import Chain
 
-SESSION_HEADER = "X-Session-ID"
-CONTINUATION_HEADER = "X-Continuation-ID"
-
 Body = dict[str, Any]
 
 _LABELS = {
-    "session_id": SESSION_HEADER,
-    "continuation_id": CONTINUATION_HEADER,
+    "session_id": "X-Session-ID",
+    "continuation_id": "X-Continuation-ID",
 }
 _REPORT_MODE = "kv_cache_report_mode"
 _XARGS = "vllm_xargs"
 # Nor may a client name the request itself, or blocks of others to be transferred.
 _STRIPPED = frozenset((*_LABELS, "kv_transfer_params", "request_id"))
 _STRIPPED_XARGS = frozenset((*_STRIPPED, _REPORT_MODE))
-_PASSED_HEADERS = ("accept", "traceparent", "tracestate")
 _CREDENTIALS = ("authorization", "x-api-key")
 
 
@@ -57,7 +52,6 @@ class Labeled:
     """
 
     path: str
-    headers: Mapping[str, str]
     body: Body
     session_id: str
     continuation_id: str
@@ -93,14 +87,14 @@ def label(
     xargs = stripped.get(_XARGS) or {}
     if not isinstance(xargs, dict):
         raise ValueError(f"{_XARGS} must be an object")
+    minted = {
+        "session_id": session_id,
+        "continuation_id": continuation_id,
+        _REPORT_MODE: "coordinates",
+    }
     return Labeled(
         path,
-        {
-            **{name: headers[name] for name in _PASSED_HEADERS if name in headers},
-            SESSION_HEADER: session_id,
-            CONTINUATION_HEADER: continuation_id,
-        },
-        {**stripped, _XARGS: {**xargs, _REPORT_MODE: "coordinates"}},
+        {**stripped, _XARGS: {**xargs, **minted}},
         session_id,
         continuation_id,
         chain,

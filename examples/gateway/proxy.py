@@ -41,13 +41,13 @@ class Gateway:
         replicas: Sequence[str],
         *,
         trust_labels: bool = False,
-        router: Callable[[Lineage, Index], Router] = ByCoordinates,
+        router: Callable[[Index], Router] = ByCoordinates,
     ) -> None:
         self.lineage = Lineage()
         self.index = Index(self.lineage.ancestry)
         self._client = httpx.AsyncClient(timeout=_TIMEOUT, limits=_LIMITS)
         self.fleet = Fleet(replicas, self.index, self._client)
-        self._router = router(self.lineage, self.index)
+        self._router = router(self.index)
         self._trust_labels = trust_labels
 
     async def run(self) -> None:
@@ -118,7 +118,7 @@ class Gateway:
         request = self._client.build_request(
             "POST",
             f"{choice.replica.url}{labeled.path}",
-            headers={**labeled.headers, "content-type": "application/json"},
+            headers={"content-type": "application/json"},
             content=msgspec.json.encode(usage.asked_for(labeled.path, labeled.body)),
         )
         answer = await self._client.send(request, stream=True)
@@ -148,9 +148,9 @@ class Gateway:
     def _learn(
         self, labeled: Labeled, choice: Choice, answer: Mapping[str, Any]
     ) -> None:
-        if (found := usage.read(answer)) is not None:
-            self.lineage.learn(labeled, found)
-            self._router.learn(choice, labeled, found)
+        if (tokens := usage.prompt_tokens(answer)) is not None:
+            self.lineage.learn(labeled, tokens)
+            self._router.learn(choice, labeled, tokens)
 
 
 class _Relay(StreamingResponse):

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.labels import Labeled
-from gateway.lineage import Lineage
 from gateway.replicas import Replica
-from gateway.usage import Usage
 from vllm_coordinates.stream.index import Index
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A replica, and the tokens for which it was chosen: those expected there."""
+    """A replica, and how many tokens of the prefix are expected there."""
 
     replica: Replica
     tokens: int = 0
@@ -26,21 +24,18 @@ class Router(Protocol):
     def choose(self, replicas: Sequence[Replica], request: Labeled) -> Choice:
         """One of `replicas`, of which there is at least one."""
 
-    def learn(self, choice: Choice, request: Labeled, usage: Usage) -> None:
-        """The request was answered there, with that usage."""
+    def learn(self, choice: Choice, request: Labeled, prompt_tokens: int) -> None:
+        """The request was answered there, and had that many tokens."""
 
 
 class ByCoordinates:
     """Asks the index what each replica holds of the request's lineage.
 
     A position counts as far as it is certain: what may have been evicted is no reason
-    to wait behind others. Nor is what every session begins with: a replica has it, or
-    has it from the first request on, and whoever holds no more of a session than that
-    is as good as any other.
+    to wait behind others.
     """
 
-    def __init__(self, lineage: Lineage, index: Index) -> None:
-        self._lineage = lineage
+    def __init__(self, index: Index) -> None:
         self._index = index
 
     def choose(self, replicas: Sequence[Replica], request: Labeled) -> Choice:
@@ -49,14 +44,13 @@ class ByCoordinates:
             prefix.endpoint: prefix.tokens
             for prefix in self._index.longest(request.continuation_id)
         }
-        common = self._lineage.common(request)
-        choices = []
-        for replica in replicas:
-            tokens = max((resident.get(e, 0) for e in replica.endpoints), default=0)
-            choices.append(Choice(replica, tokens if tokens > common else 0))
+        choices = (
+            Choice(r, max((resident.get(e, 0) for e in r.endpoints), default=0))
+            for r in replicas
+        )
         return min(choices, key=lambda c: (-c.tokens, *load(c.replica)))
 
-    def learn(self, choice: Choice, request: Labeled, usage: Usage) -> None:
+    def learn(self, choice: Choice, request: Labeled, prompt_tokens: int) -> None:
         """The lineage has learned it already."""
 
 

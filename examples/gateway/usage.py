@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a prompt was, and how much was cached: all that is asked about tokens.
+"""How many tokens a prompt had: all about tokens that a gateway needs to know.
 
 Each answer's `usage` tells it. A chat completion that is streamed tells it on request
 only, so the gateway requests it, and keeps that chunk to itself where the client did
@@ -7,25 +7,13 @@ not: whoever did not ask may not expect a chunk without choices.
 """
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 _ON_REQUEST = "/v1/chat/completions"
 # What Anthropic's API calls input are the tokens that no cache took part in.
-_CACHED = "cache_read_input_tokens"
-_INPUTS = ("input_tokens", _CACHED, "cache_creation_input_tokens")
-_DETAILS = ("prompt_tokens_details", "input_tokens_details")
-
-
-class Usage(NamedTuple):
-    """Tokens of a prompt, and how many of them were cached (0 where that is not told).
-
-    vLLM tells the latter with `--enable-prompt-tokens-details`.
-    """
-
-    prompt_tokens: int
-    cached_tokens: int
+_INPUTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 def is_asked_for(path: str, body: Mapping[str, Any]) -> bool:
@@ -43,8 +31,8 @@ def asked_for(path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**body, "stream_options": {**options, "include_usage": True}}
 
 
-def read(answer: Mapping[str, Any]) -> Usage | None:
-    """The usage that a whole answer tells, or a stream in its last word on it."""
+def prompt_tokens(answer: Mapping[str, Any]) -> int | None:
+    """The prompt's length, of a whole answer or of a stream's last word on it."""
     usage = answer.get("usage")
     if usage is None and isinstance(answer.get("response"), dict):
         usage = answer["response"].get("usage")
@@ -52,10 +40,7 @@ def read(answer: Mapping[str, Any]) -> Usage | None:
         return None
     if (tokens := usage.get("prompt_tokens")) is None:
         tokens = sum(usage.get(name) or 0 for name in _INPUTS)
-    cached = usage.get(_CACHED) or 0
-    for name in _DETAILS:
-        cached = (usage.get(name) or {}).get("cached_tokens") or cached
-    return Usage(tokens, cached) if tokens else None
+    return tokens or None
 
 
 async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

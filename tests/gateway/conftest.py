@@ -13,7 +13,7 @@ from gateways import Client, gateway_before, options
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[list[EngineServer]]:
-    """Two replicas; they live as long as the threads that started them."""
+    """Two replicas, started side by side."""
     with ExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(2))
         servers = [EngineServer(options(name)) for name in ("replica-a", "replica-b")]

@@ -224,12 +224,12 @@ class TestTrust:
 
     def test_trusted_labels_are_kept(self, client: Client) -> None:
         with gateway_before(client.servers, "--trust-labels") as trusting:
-            labels = {"X-Session-ID": "ours", "X-Continuation-ID": "first"}
+            labels = {"session_id": "wé", "continuation_id": "first"}
             messages = opening()
-            first = trusting.chat(messages, headers=labels)
-            assert {"ours", "first"} <= trusting.names()
-            labels["X-Continuation-ID"] = "second"
-            second = trusting.chat(messages + reply(first), headers=labels)
+            first = trusting.chat(messages, **labels)
+            assert {"wé", "first"} <= trusting.names()
+            labels["continuation_id"] = "second"
+            second = trusting.chat(messages + reply(first), **labels)
             assert replica(second) == replica(first)
 
 
@@ -254,6 +254,13 @@ class TestErrors:
         assert error["message"].startswith(message)
         assert error["type"] == "invalid_request_error"
         assert error["code"] == 400
+
+    def test_a_request_without_turns_is_the_engine_s_to_refuse(
+        self, client: Client
+    ) -> None:
+        answer = client.chat([])
+        assert answer.status_code == 400
+        assert answer.json()["error"]["message"]
 
     def test_an_engine_s_come_through_as_they_are(self, client: Client) -> None:
         answer = client.chat(opening(), temperature=-1)

@@ -7,7 +7,6 @@ from starlette.datastructures import Headers
 
 from gateway.labels import Labeled, label
 from gateway.lineage import Lineage
-from gateway.usage import Usage
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 
@@ -28,7 +27,7 @@ def test_a_continuation_is_known_with_all_before_it() -> None:
 def test_an_answer_tells_how_long_a_continuation_is() -> None:
     lineage, asked = Lineage(), request("one")
     lineage.register(asked)
-    lineage.learn(asked, Usage(40, 0))
+    lineage.learn(asked, 40)
     assert lineage.ancestry.extent(asked.continuation_id) == 40
 
 
@@ -44,6 +43,14 @@ def test_a_chosen_continuation_cannot_come_to_continue_itself() -> None:
     for turns in (("one",), ("one", "two")):
         lineage.register(request(*turns, continuation_id="same"))
     assert next(lineage.ancestry.chain("same")) == "same"
+
+
+def test_a_chosen_continuation_may_be_of_no_turn_at_all() -> None:
+    lineage = Lineage()
+    empty = {"model": "m", "messages": [], "continuation_id": "nothing"}
+    asked = label("/v1/chat/completions", Headers(), empty, trusted=True)
+    lineage.register(asked)
+    assert lineage.ancestry.knows("nothing")
 
 
 def test_it_remembers_the_most_recent_and_no_more() -> None:
@@ -63,38 +70,3 @@ def test_it_forgets_no_position_that_a_remembered_one_continues() -> None:
         lineage.register(request(str(number)))
         lineage.register(long)
     assert lineage.ancestry.knows(long.continuation_id)
-
-
-class TestCommon:
-    """How many tokens other sessions begin with, too."""
-
-    def answered(self, lineage: Lineage, cached: int, *turns: str) -> None:
-        asked = request(*turns)
-        lineage.register(asked)
-        lineage.learn(asked, Usage(200, cached))
-
-    def test_is_what_a_cache_has_of_a_session_s_first_request(self) -> None:
-        lineage = Lineage()
-        self.answered(lineage, 0, "one")
-        self.answered(lineage, 96, "another")
-        assert lineage.common(request("a third")) == 96
-        assert lineage.common(request("one", "two")) == 96
-
-    def test_stays_known_when_a_cache_has_lost_some_of_it(self) -> None:
-        lineage = Lineage()
-        for number, cached in enumerate((0, 96, 32)):
-            self.answered(lineage, cached, str(number))
-        assert lineage.common(request("another")) == 96
-
-    def test_is_not_what_a_session_has_of_itself(self) -> None:
-        lineage = Lineage()
-        self.answered(lineage, 0, "one")
-        self.answered(lineage, 0, "another")
-        self.answered(lineage, 160, "one", "two")
-        self.answered(lineage, 160, "one")
-        assert lineage.common(request("one", "two", "three")) == 0
-
-    def test_of_one_session_only_is_nothing(self) -> None:
-        lineage = Lineage()
-        self.answered(lineage, 96, "one")
-        assert lineage.common(request("one")) == 0

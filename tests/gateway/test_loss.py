@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cpu_engine.server import EngineServer, ServerError
-from gateways import Client, gateway_before, opening, options, replica
+from gateways import Client, gateway_before, opening, replica
 
 pytestmark = pytest.mark.engine
 
@@ -18,16 +18,14 @@ LONG = {"max_tokens": 800, "ignore_eos": True}
 
 
 class Doomed:
-    """A replica that can be killed, and come back at its address."""
+    """A replica that is killed, and comes back at its address."""
 
-    def __init__(self, threads: ThreadPoolExecutor) -> None:
-        # It lives as long as the thread that starts it.
-        self._threads = threads
-        self.server = EngineServer(options("doomed"))
-        self.start()
+    def __init__(self, server: EngineServer) -> None:
+        self.server = server
 
-    def start(self) -> None:
-        self._threads.submit(self.server.start).result()
+    def restart(self) -> None:
+        self.server.stop()
+        self.server.start()
 
     def kill(self) -> None:
         assert self.server.pid is not None
@@ -46,25 +44,24 @@ class Doomed:
 
 
 @pytest.fixture
-def doomed() -> Iterator[Doomed]:
-    with ThreadPoolExecutor(1) as threads:
-        replica = Doomed(threads)
-        try:
-            yield replica
-        finally:
-            replica.server.stop()
+def doomed(servers: list[EngineServer]) -> Iterator[Doomed]:
+    """One of the replicas of all tests, which is there for the others afterwards."""
+    replica = Doomed(servers[1])
+    yield replica
+    if not replica.server.alive():
+        replica.restart()
 
 
 def test_kill_9_costs_what_is_in_flight_there_and_its_coverage(
     servers: list[EngineServer], doomed: Doomed
 ) -> None:
     with (
-        gateway_before([doomed.server, servers[0]]) as client,
+        gateway_before(servers) as client,
         ThreadPoolExecutor(4) as clients,
     ):
         there, here = (
             [messages for messages, at in _sessions(client, 4) if at == name]
-            for name in ("doomed", "replica-a")
+            for name in ("replica-b", "replica-a")
         )
         asked = [clients.submit(client.chat, m, **LONG) for m in there + here]
         client.wait_until(lambda p: doomed.state(p)["in_flight"] == len(there))
@@ -85,12 +82,11 @@ def test_kill_9_costs_what_is_in_flight_there_and_its_coverage(
             "code": 502,
         }
 
-        doomed.server.stop()
-        doomed.start()
+        doomed.restart()
 
         client.wait_until(lambda p: doomed.state(p)["fault"] is None)
         assert not doomed.holds(client.sessions())
-        assert {at for _, at in _sessions(client, 2)} == {"doomed", "replica-a"}
+        assert {at for _, at in _sessions(client, 2)} == {"replica-a", "replica-b"}
         client.wait_until(doomed.holds)
 
 

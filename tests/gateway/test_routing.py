@@ -11,7 +11,6 @@ from gateway.labels import Labeled, label
 from gateway.lineage import Lineage
 from gateway.replicas import Replica
 from gateway.routing import ByCoordinates
-from gateway.usage import Usage
 from vllm_coordinates.stream.index import Index
 from vllm_coordinates.stream.sequence import Dropped, Reason, Resumed, Suspended
 from vllm_coordinates.stream.wire import BlockRemoved, BlockStored, EventBatch
@@ -25,15 +24,13 @@ class State:
     def __init__(self) -> None:
         self.lineage = Lineage()
         self.index = Index(self.lineage.ancestry)
-        self.router = ByCoordinates(self.lineage, self.index)
+        self.router = ByCoordinates(self.index)
         self.replicas = [Replica("http://a"), Replica("http://b")]
         for replica, name in zip(self.replicas, "ab", strict=True):
             replica.endpoints = (name,)
 
-    def request(self, *turns: str, system: str = "") -> Labeled:
+    def request(self, *turns: str) -> Labeled:
         messages = [{"role": "user", "content": turn} for turn in turns]
-        if system:
-            messages.insert(0, {"role": "system", "content": system})
         body = {"model": "m", "messages": messages}
         request = label("/v1/chat/completions", Headers(), body)
         self.lineage.register(request)
@@ -182,15 +179,3 @@ def test_of_another_tenant_nothing_counts(state: State) -> None:
     request = label("/v1/chat/completions", key, body)
     state.lineage.register(request)
     assert state.chosen(request) == ("a", 0)
-
-
-def test_what_every_session_begins_with_is_no_reason_to_go_there(state: State) -> None:
-    for turn, cached in (("one", 0), ("another", 64)):
-        first = state.request(turn, system="Be brief.")
-        state.lineage.learn(first, Usage(100, cached))
-        state.stored("a", first, 0, 96)
-    second = state.request("another", "two", system="Be brief.")
-    with state.replicas[0].busy():
-        assert state.chosen(second) == ("a", 96)
-        state.removed("a", first, 64, 96)
-        assert state.chosen(second) == ("b", 0)
