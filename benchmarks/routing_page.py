@@ -8,13 +8,20 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from benchmarks.routing_routers import VLLM_ROUTER
 from trees import ROOT
 
 PAGE = ROOT / "docs" / "routing.md"
 PLOT = ROOT / "docs" / "routing.svg"
 
+# The same figures make the same file.
+mpl.rcParams.update({"svg.hashsalt": "vllm-coordinates", "svg.fonttype": "none"})
+
 _FIGURES = re.compile(r"(?<=<!-- figures -->\n).*?(?=<!-- end of figures -->)", re.S)
-_BAR, _BEST, _CEILING = "#9aa5b1", "#2f7d4f", "#c0392b"
+_BAR, _BEST, _CEILING, _TEXT = "#9aa5b1", "#2f7d4f", "#c0392b", "#52606d"
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,7 @@ def _table(sequential: list[Row], load: list[Row]) -> str:
         " | phantom routes |",
     ]
     for one, many in zip(sequential, load, strict=True):
-        phantoms = "-"
+        phantoms = _without(many.name)
         if many.phantoms is not None:
             phantoms = f"{many.phantoms[0]} of {many.phantoms[1]}"
         lines.append(
@@ -96,29 +103,25 @@ def _table(sequential: list[Row], load: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def _without(name: str) -> str:
+    return "does not tell" if name == VLLM_ROUTER else "expects nothing"
+
+
 def _strangers(found: Mapping[str, Any]) -> str:
     ratio = found["ratio"]
     return (
         f"Where nothing is shared, a request takes {ratio['median']:.2f} times as long"
-        f" by coordinates as by round robin (half of {ratio['pairs']} pairs of runs are"
-        f" between {ratio['low']:.2f} and {ratio['high']:.2f})."
+        f" by coordinates\nas by round robin (the middle half of {ratio['pairs']} pairs"
+        f" of runs: {ratio['low']:.2f} to {ratio['high']:.2f})."
     )
 
 
 def _plot(load: list[Row], path: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    # The same figures make the same file.
-    mpl.rcParams.update({"svg.hashsalt": "routing", "svg.fonttype": "none"})
-    from matplotlib import pyplot as plt
-
     rows = load[::-1]
     places = range(len(rows))
     colors = [_BEST if r.name == "coordinates" else _BAR for r in rows]
-    figure, (hit, phantoms, first) = plt.subplots(
-        1, 3, figsize=(10, 0.5 * len(rows) + 1.2), sharey=True, layout="constrained"
-    )
+    figure = Figure(figsize=(10, 0.5 * len(rows) + 1.2), layout="constrained")
+    hit, phantoms, first = figure.subplots(1, 3, sharey=True)
     hit.barh(places, [100 * r.hit for r in rows], color=colors)
     hit.axvline(100 * rows[0].ceiling, color=_CEILING, linestyle=":")
     hit.set(xlabel="mean hit rate, %", xlim=(0, 100))
@@ -130,7 +133,7 @@ def _plot(load: list[Row], path: Path) -> None:
     )
     for place, r in zip(places, rows, strict=True):
         if r.phantoms is None:
-            phantoms.text(0, place, " expects nothing", va="center", color=_BAR)
+            phantoms.text(1, place, _without(r.name), va="center", color=_TEXT)
     phantoms.set(xlabel="phantom routes, %")
     for place, r, color in zip(places, rows, colors, strict=True):
         seconds = [1000 * r.p50, 1000 * r.p95]
@@ -140,7 +143,6 @@ def _plot(load: list[Row], path: Path) -> None:
     for axes in (hit, phantoms, first):
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
 
 
 def _sum(runs: list[dict[str, Any]], what: str) -> Any:

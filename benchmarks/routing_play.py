@@ -156,7 +156,7 @@ def summarize(samples: Sequence[Sample], expected: Mapping[str, int] | None) -> 
         sum(s.cached > s.turn.common for s in continued),
         _mean([s.cached / s.turn.tokens for s in continued]),
         _mean([s.turn.ceiling / s.turn.tokens for s in continued]),
-        tuple(s.first_token for s in continued),
+        tuple(round(s.first_token, 4) for s in continued),
         routed,
         phantoms,
     )

@@ -48,7 +48,7 @@ def main(
             )
         )
     except OSError as error:
-        print(f"error: cannot listen: {error}")
+        typer.echo(f"error: cannot listen there: {error}", err=True)
         raise typer.Exit(1) from error
 
 

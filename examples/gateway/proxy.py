@@ -70,7 +70,7 @@ class Gateway:
                 body,
                 trusted=self._trust_labels,
             )
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             return refusal(400, str(error))
         self.lineage.register(labeled)
         return await self._forward(labeled, request)

@@ -124,9 +124,15 @@ class Fleet:
         url = f"{replica.url}/kv_event_sources"
         try:
             response = await self._client.get(url, timeout=_LOOK_TIMEOUT_S)
-            ranks = response.raise_for_status().json()
-        except (httpx.HTTPError, ValueError) as error:
+        except httpx.TransportError as error:
             raise _NotThere(str(error) or type(error).__name__) from error
+        try:
+            ranks = response.raise_for_status().json()
+        except (httpx.HTTPStatusError, ValueError):
+            raise _NotThere(
+                f"GET /kv_event_sources answers {response.status_code}; start a patched"
+                " vLLM, 0.31.0 or later"
+            ) from None
         if not ranks or not all(config.get("coordinates") for config in ranks.values()):
             raise _NotThere(
                 "it publishes no coordinates; start a patched vLLM with"

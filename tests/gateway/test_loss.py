@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A replica that is killed takes its in-flight requests along, and nothing else."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -14,6 +16,12 @@ from gateways import Client, gateway_before, opening, replica
 
 pytestmark = pytest.mark.engine
 
+LOST = {
+    "message": "the replica was lost; send the request again",
+    "type": "server_error",
+    "param": None,
+    "code": 502,
+}
 LONG = {"max_tokens": 800, "ignore_eos": True}
 
 
@@ -57,14 +65,15 @@ def test_kill_9_costs_what_is_in_flight_there_and_its_coverage(
 ) -> None:
     with (
         gateway_before(servers) as client,
-        ThreadPoolExecutor(4) as clients,
+        ThreadPoolExecutor(5) as clients,
     ):
         there, here = (
             [messages for messages, at in _sessions(client, 4) if at == name]
             for name in ("replica-b", "replica-a")
         )
         asked = [clients.submit(client.chat, m, **LONG) for m in there + here]
-        client.wait_until(lambda p: doomed.state(p)["in_flight"] == len(there))
+        stream = clients.submit(client.chat, there[0], stream=True, **LONG)
+        client.wait_until(lambda p: doomed.state(p)["in_flight"] == len(there) + 1)
         assert doomed.holds(client.sessions())
 
         doomed.kill()
@@ -75,12 +84,10 @@ def test_kill_9_costs_what_is_in_flight_there_and_its_coverage(
         assert not doomed.holds(client.sessions())
         answers = [future.result() for future in asked]
         assert [a.status_code for a in answers] == [502] * 2 + [200] * 2
-        assert answers[0].json()["error"] == {
-            "message": "the replica was lost; send the request again",
-            "type": "server_error",
-            "param": None,
-            "code": 502,
-        }
+        assert answers[0].json()["error"] == LOST
+        # A stream has begun: its last event says so.
+        *_, last = stream.result().text.removesuffix("\n\n").split("\n\n")
+        assert json.loads(last.removeprefix("data: "))["error"] == LOST
 
         doomed.restart()
 
@@ -99,6 +106,25 @@ def test_without_any_replica_there_is_an_answer_that_says_so() -> None:
         )
         assert client.get("/v1/models").status_code == 503
         assert client.get("/health").status_code == 503
+
+
+def test_a_server_that_is_no_replica_is_told_what_it_lacks() -> None:
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        threads.submit(server.serve_forever)
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            with gateway_before([], url, ready=False) as client:
+                picture = client.wait_until(
+                    lambda p: p["replicas"][0]["fault"] != "nobody has looked yet"
+                )
+        finally:
+            server.shutdown()
+    assert picture["replicas"][0]["fault"] == (
+        "GET /kv_event_sources answers 404; start a patched vLLM, 0.31.0 or later"
+    )
 
 
 def _sessions(client: Client, count: int) -> list[tuple[list[dict[str, str]], str]]:
