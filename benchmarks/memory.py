@@ -34,7 +34,7 @@ def main(
     release: Annotated[str, typer.Option(help="Of the tested ones.")] = "0.32.0",
     blocks: Annotated[int, typer.Option(help="Cached in the end.")] = 1_000_000,
     continuations: Annotated[int, typer.Option(help="Passing through.")] = 1_000_000,
-    rounds: Annotated[int, typer.Option(help="Pairs of collections.")] = 15,
+    rounds: Annotated[int, typer.Option(help="Pairs of collections.")] = 10,
     output: Annotated[Path | None, typer.Option(help="The JSON file.")] = None,
 ) -> None:
     """Measures what attributions cost while they are kept."""
@@ -79,7 +79,7 @@ def main(
             {
                 "mode": name,
                 "blocks": fill,
-                "more_than_stock": round((mine - stock) / fill, 1),
+                "more_than_stock": round((mine - stock) / fill, 1) + 0.0,
             }
             for name in MODES
             if name != "stock"

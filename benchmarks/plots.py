@@ -92,15 +92,16 @@ def _memory(found: Found, path: Path) -> None:
     axes = figure.subplots()
     for mode in ("unlabeled", "labeled", "coordinates"):
         points = [
-            (b["blocks"], b["more_than_stock"])
+            (b["blocks"] / 1000, b["more_than_stock"])
             for b in found["bytes_per_block"]
             if b["mode"] == mode
         ]
         axes.plot(*zip(*points, strict=True), color=_COLORS[mode], label=mode)
     axes.axhline(150, color=_LIMIT, linestyle=":")
-    axes.set_xlabel("cached blocks")
+    axes.text(0, 147, "target", color=_LIMIT, va="top")
+    axes.set_xlabel("cached blocks, thousands")
     axes.set_ylabel("bytes per block, over stock's")
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(0, 0.75))
     _save(figure, path)
 
 

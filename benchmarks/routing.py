@@ -34,6 +34,7 @@ from benchmarks.routing_routers import (
 )
 from benchmarks.routing_trace import BLOCK, Load, Turn
 from cpu_engine.server import MODEL_NAME, EngineServer, ServerOptions
+from engine import served_trees
 from sources import CACHE
 
 _STRANGERS = 32
@@ -63,6 +64,7 @@ def main(
             starts[VLLM_ROUTER] = partial(vllm_router, servers, CACHE, log)
         bench = Bench(servers, starts)
         found = {
+            "releases": [served_trees.SERVED],
             "blocks": blocks,
             "block_size": BLOCK,
             "sequential": bench.sequential(routing_trace.pairs(model)),
@@ -80,6 +82,7 @@ def _server(model: Path, blocks: int) -> EngineServer:
         ServerOptions(
             model,
             cache=CACHE / "vllm",
+            tree=served_trees.patched(),
             block_size=BLOCK,
             num_blocks=blocks,
             max_model_len=MAX_MODEL_LEN,

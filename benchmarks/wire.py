@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes on the wire and encoding time of a context, admitted and evicted, by mode."""
+"""Bytes on the wire of a context, admitted and evicted, and the time to publish it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -34,7 +34,7 @@ def main(
     contexts: Annotated[
         str, typer.Option(help="Tokens of each, after one another.")
     ] = "2048,8192,32768,131072",
-    rounds: Annotated[int, typer.Option(help="Pairs of encodings.")] = 40,
+    rounds: Annotated[int, typer.Option(help="Pairs of publications.")] = 15,
     output: Annotated[Path | None, typer.Option(help="The JSON file.")] = None,
 ) -> None:
     """Measures what is published of a context, by mode."""
@@ -76,7 +76,7 @@ def main(
 def _encoding(
     workers: Mapping[str, Worker], tokens: int, rounds: int
 ) -> Iterator[Mapping[str, Any]]:
-    """Encoding time of the longest context, to stock's."""
+    """Time to publish the longest context, to stock's."""
 
     def measure(mode: str, step: str) -> Any:
         name, _ = MODES[mode]

@@ -9,9 +9,7 @@ import zmq
 
 from vllm.distributed.kv_events import KVCacheEvent, KVEventBatch, ZmqEventPublisher
 
-from . import traffic
-
-Socket = zmq.Socket[bytes]
+from . import publishing, traffic
 
 _REPLAY_TIMEOUT_MS = 10_000
 
@@ -25,7 +23,7 @@ class _Scene:
             [traffic.request(context, num_blocks, mode) for context in (0, 1)]
         )
         self.step_blocks = step_blocks
-        self.publisher = _publisher()
+        self.publisher = publishing.start()
         self.subscriber = _subscriber(self.publisher)
         self._step: list[KVCacheEvent] = []
 
@@ -39,7 +37,7 @@ class _Scene:
             admitted=self._publish,
         )
         traffic.free(self.pool, blocks)
-        _drain(self.publisher)
+        publishing.drain(self.publisher)
 
     def _keep(self, events: list[KVCacheEvent]) -> None:
         self._step = events
@@ -93,10 +91,10 @@ def stall(
     events: list[KVCacheEvent] = []
     request = traffic.request(0, num_blocks, mode)
     traffic.prefill(pool, request, num_blocks, len, events.extend)
-    publisher = _publisher(queue_size, buffered)
+    publisher = publishing.start(queue_size, buffered)
     for _ in range(buffered):
         publisher.publish(KVEventBatch(ts=0.0, events=events))
-    _drain(publisher)
+    publishing.drain(publisher)
     payload = len(publisher._buffer[-1][1])
     replay: dict[str, float] = {}
     asked = threading.Event()
@@ -117,9 +115,9 @@ def stall(
 def _replay(
     publisher: ZmqEventPublisher, asked: threading.Event, found: dict[str, float]
 ) -> None:
-    socket: Socket = zmq.Context.instance().socket(zmq.DEALER)
+    socket: publishing.Socket = zmq.Context.instance().socket(zmq.DEALER)
     socket.set_hwm(0)
-    socket.connect(_address(publisher._replay))
+    socket.connect(publishing.address(publisher._replay))
     start = time.perf_counter()
     socket.send_multipart((b"", (0).to_bytes(8, "big")))
     asked.set()
@@ -133,29 +131,10 @@ def _replay(
     socket.close(linger=0)
 
 
-def _publisher(queue_size: int = 100_000, buffer_steps: int = 100) -> ZmqEventPublisher:
-    return ZmqEventPublisher(
-        0,
-        endpoint="tcp://127.0.0.1:*",
-        replay_endpoint="tcp://127.0.0.1:*",
-        max_queue_size=queue_size,
-        buffer_steps=buffer_steps,
-    )
-
-
-def _subscriber(publisher: ZmqEventPublisher) -> Socket:
+def _subscriber(publisher: ZmqEventPublisher) -> publishing.Socket:
     """A subscriber that takes nothing off its queue: libzmq receives for it."""
-    socket: Socket = zmq.Context.instance().socket(zmq.SUB)
+    socket: publishing.Socket = zmq.Context.instance().socket(zmq.SUB)
     socket.set_hwm(1)
     socket.subscribe(b"")
-    socket.connect(_address(publisher._pub))
+    socket.connect(publishing.address(publisher._pub))
     return socket
-
-
-def _address(socket: Socket) -> str:
-    address: str = socket.getsockopt_string(zmq.LAST_ENDPOINT)
-    return address
-
-
-def _drain(publisher: ZmqEventPublisher) -> None:
-    publisher._event_queue.join()

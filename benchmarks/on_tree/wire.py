@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of real pool events, and what the publisher makes of them."""
+"""Batches of real pool events, and what the real publisher makes of them."""
 
+import gc
 import time
-from time import thread_time
 
-import msgspec
+from vllm.distributed.kv_events import KVCacheEvent, KVEventBatch
 
-from vllm.distributed.kv_events import EventBatch, KVCacheEvent, KVEventBatch
+from . import publishing, traffic
 
-from . import traffic
+_MOST_BATCHES = 10_000
+_publisher = publishing.start(buffer_steps=_MOST_BATCHES)
 
-_batches: dict[str, dict[str, list[KVEventBatch]]] = {}
-_encoder = msgspec.msgpack.Encoder()
+Batches = list[list[KVCacheEvent]]
+"""The events of each batch."""
+
+_batches: dict[str, dict[str, Batches]] = {}
 
 
 def prepare(scenes: dict[str, tuple[str, int, int]]) -> dict[str, dict[str, int]]:
@@ -27,36 +30,29 @@ def prepare(scenes: dict[str, tuple[str, int, int]]) -> dict[str, dict[str, int]
     for name, (mode, num_blocks, step_blocks) in scenes.items():
         _batches[name] = _play(mode, num_blocks, step_blocks)
     return {
-        name: {side: sum(map(len, _encode(batches))) for side, batches in sides.items()}
+        name: {side: _publish(batches)[0] for side, batches in sides.items()}
         for name, sides in _batches.items()
     }
 
 
 def measure(name: str) -> dict[str, float]:
-    """Encodes a scene's batches.
+    """Publishes a scene's batches.
 
     Returns:
-        CPU seconds of this thread, for `admission` and for `eviction`.
+        CPU seconds of this process until they were sent, for `admission` and for
+        `eviction`.
     """
-    spent = {}
-    for side, batches in _batches[name].items():
-        start = thread_time()
-        _encode(batches)
-        spent[side] = thread_time() - start
-    return spent
+    return {side: _publish(batches)[1] for side, batches in _batches[name].items()}
 
 
-def _play(mode: str, num_blocks: int, step_blocks: int) -> dict[str, list[EventBatch]]:
+def _play(mode: str, num_blocks: int, step_blocks: int) -> dict[str, Batches]:
     """One context admitted by an empty pool, then evicted by one that is not cached."""
     pool = traffic.pool(num_blocks, events=True)
-    batches: dict[str, list[EventBatch]] = {"admission": [], "eviction": []}
+    batches: dict[str, Batches] = {"admission": [], "eviction": []}
 
-    def publish(events: list[KVCacheEvent], side: str) -> None:
-        # What the scheduler and the publisher do between a step and the encoder.
-        if events:
-            batch = KVEventBatch(ts=time.time(), events=events)
-            batch.data_parallel_rank = 0
-            batches[side].append(batch)
+    def keep(events: list[KVCacheEvent], side: str) -> None:
+        if events:  # The scheduler publishes no empty batch.
+            batches[side].append(events)
 
     request = traffic.request(0, num_blocks, mode)
     blocks = traffic.prefill(
@@ -64,14 +60,23 @@ def _play(mode: str, num_blocks: int, step_blocks: int) -> dict[str, list[EventB
         request,
         step_blocks,
         evicted=lambda events: None,
-        admitted=lambda events: publish(events, "admission"),
+        admitted=lambda events: keep(events, "admission"),
     )
     traffic.free(pool, blocks)
     for start, stop in traffic.steps(num_blocks, step_blocks):
         pool.get_new_blocks(stop - start)
-        publish(pool.take_events(), "eviction")
+        keep(pool.take_events(), "eviction")
     return batches
 
 
-def _encode(batches: list[EventBatch]) -> list[bytes]:
-    return [_encoder.encode(batch) for batch in batches]
+def _publish(batches: Batches) -> tuple[int, float]:
+    """Bytes of the payloads, and CPU seconds of this process until they were sent."""
+    made = [KVEventBatch(ts=time.time(), events=events) for events in batches]
+    _publisher._buffer.clear()
+    gc.collect()
+    start = time.process_time()
+    for batch in made:
+        _publisher.publish(batch)
+    publishing.drain(_publisher)
+    took = time.process_time() - start
+    return sum(len(payload) for _, payload in _publisher._buffer), took
