@@ -116,7 +116,8 @@ def play(scene: str) -> list[Step]:
     """
     layout, voice, offload = SCENES[scene]
     chance = random.Random(scene)
-    num_blocks = 16 if layout is PLAIN else 36
+    # The longest request must fit as a whole, or it keeps everyone waiting for ever.
+    num_blocks = 16 if layout is PLAIN else 48
     engine = Engine(layout, num_blocks, max_num_batched_tokens=32, offload=offload)
     reports = Reports(engine)
     steps = []
