@@ -87,7 +87,7 @@ def _wire(found: Found) -> Iterable[str]:
                 for mode in dict.fromkeys(b["mode"] for b in rows)
             ),
         )
-    yield "CPU time to publish the longest context, from the queue to the socket, stock's being 1:"
+    yield "CPU time to publish the longest context, until it is sent, stock's being 1:"
     by = {(e["mode"], e["step"], e["side"]): e for e in found["encoding"]}
     steps = dict.fromkeys(e["step"] for e in found["encoding"])
     yield _table(
