@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The consumer kit: wire -> subscriber -> index -> view (DESIGN, section 5).
+"""The consumer kit: wire -> subscriber -> index -> view (docs/consumers.md).
 
 Each module imports only those before it:
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Minting continuation ids from content (DESIGN, section 5).
+"""Minting continuation ids from content.
 
     root            = H(model, cache salt)
     continuation_id = H(parent continuation_id, canonical bytes of the next turn)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every rule of the contract that can be seen on a stream (DESIGN, section 2).
+"""Every rule of the contract that can be seen on a stream (docs/contract.md).
 
 A rule that needs what came before is checked only on history that was read
 without a break: from batch 0, or from the last reset of the cache, on, and as

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wire: KV-cache event batches as typed structs (DESIGN, section 2).
+"""The wire: KV-cache event batches as typed structs (docs/contract.md).
 
 These are readers' structs, not the engine's. They decode what stock vLLM
 publishes from 0.30.0 on and what a patched one adds to it; keys and batch
