@@ -97,6 +97,12 @@ EDITS = [
             block_hashes = self.admissions.withdraw(block_hashes)
         """,
     ),
+    insert_before(
+        POOL,
+        "BlockPool.take_events",
+        "events = self.kv_event_queue",
+        "self.admissions.settle()",
+    ),
     insert_after(
         POOL,
         "BlockPool.reset_prefix_cache",

@@ -52,7 +52,7 @@ class Readers:
             nothing_repeats: Every event so far is of an admission by hash, so that
                 admissions and removals can be counted.
         """
-        pending = over_the_wire(self._pool.kv_event_queue)
+        pending = self._queued()
         self._check_removals(removals_in(pending, self._ledger.block_sizes))
         hashes, spans = self._read(pending)
         self._check_hashes(hashes)
@@ -69,9 +69,13 @@ class Readers:
 
     def check_no_phantom(self) -> None:
         """Hold what is believed against the pool alone."""
-        hashes, spans = self._read(over_the_wire(self._pool.kv_event_queue))
+        hashes, spans = self._read(self._queued())
         self._check_hashes(hashes)
         self._check_spans(spans)
+
+    def _queued(self) -> EventBatch:
+        self._pool.admissions.settle()
+        return over_the_wire(self._pool.kv_event_queue)
 
     def _read(self, pending: EventBatch) -> tuple[HashReader, SpanReader]:
         hashes, spans = self.hashes.copy(), self.spans.copy()

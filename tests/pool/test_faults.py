@@ -22,6 +22,7 @@ PLACES = [
     (Admissions, "_publish_span"),
     (Admissions, "_publish_removal"),
     (Admissions, "_start_run"),
+    (Admissions, "_value"),
     (Admissions, "_owner"),
     (Admissions, "_release"),
     (Admissions, "report_reuse"),

@@ -87,12 +87,12 @@ class Admissions:
         # Touching removals are merged into one event while it is the last queued:
         # that event, whose it is, and the attribution that would continue the run
         # towards the sequence's start. Evicting a context goes that way, so this is
-        # the hot path, and it leaves the owner's count for later: what it has still
-        # to account for is the way from `_run_counted_to` down to `_run_next`.
+        # the hot path, and it only moves `_run_next`: `settle` brings the event and
+        # the owner's count up to there from `_run_settled`.
         self._run: BlockRemoved | None = None
         self._run_owner: _Owner | None = None
         self._run_next = -1
-        self._run_counted_to = -1
+        self._run_settled = -1
         self._run_step = 0
 
     def begin(self, request: "Request") -> bool:
@@ -229,9 +229,8 @@ class Admissions:
             value = self.attributions.pop(key, None)
             if value == self._run_next:
                 queue = self._pool.kv_event_queue
-                if queue and queue[-1] is (run := self._run):
+                if queue and queue[-1] is self._run:
                     self._run_next = value - self._run_step
-                    run.token_offset -= self._run_owner.block_size
                     return ()
             if value is None:
                 return keys
@@ -241,13 +240,30 @@ class Admissions:
             self.fail("withdraw a block")
             return keys
 
+    def settle(self) -> None:
+        """Complete the event that removals are being merged into.
+
+        Called before the event queue is read.
+        """
+        run, owner = self._run, self._run_owner
+        if run is None or owner is None or self._run_next == self._run_settled:
+            return
+        try:
+            merged = (self._run_settled - self._run_next) // self._run_step
+            self._run_settled = self._run_next
+            run.token_offset -= merged * owner.block_size
+            self._release(owner, merged)
+        except Exception:
+            self.fail("settle removals")
+
     def clear(self) -> None:
         """Forget everything: the cache was reset."""
+        self.settle()
         self.attributions.clear()
         self._owners.clear()
         self._owner_numbers.clear()
         self._run = self._run_owner = None
-        self._run_next = -1
+        self._run_next = self._run_settled = -1
 
     def fail(self, what: str) -> None:
         """Give up after a fault of this module, without a phantom left behind.
@@ -395,6 +411,7 @@ class Admissions:
                 )
             )
             return
+        self.settle()
         run = self._run
         if self._run_owner is owner and queue and queue[-1] is run:
             if run.num_tokens == token_offset:
@@ -416,14 +433,10 @@ class Admissions:
 
     def _start_run(self, run: BlockRemoved, owner: _Owner) -> None:
         """Let the removals to come be merged into `run`, the event queued last."""
-        counted = self._run_owner
-        if counted is not None:
-            merged = (self._run_counted_to - self._run_next) // self._run_step
-            self._release(counted, merged)
         self._run = run
         self._run_owner = owner
         self._run_step = owner.block_size << _LENGTH_SHIFT
-        self._run_next = self._run_counted_to = self._value(
+        self._run_next = self._run_settled = self._value(
             owner, run.token_offset, _SPANNED
         )
 
