@@ -317,8 +317,8 @@ def test_the_places_of_the_tree_are_counted(places, stated):
 class Blind(Twin):
     """A twin that overlooks arguments."""
 
-    def sites(self, text):
-        return (n for n in super().sites(text) if n.kind() != "keyword_argument")
+    def sites_in(self, source):
+        return (n for n in super().sites_in(source) if n.kind() != "keyword_argument")
 
 
 def test_a_thread_that_the_twin_does_not_know_is_noticed():
@@ -355,9 +355,19 @@ def test_a_tree_that_is_refused_keeps_its_texts():
         ("g(label)", {"passes:": 1}),
         ("f = lambda label: label", {"takes:": 1}),
         ("def f():\n    def g(label): ...", {"takes:f.g": 1}),
+        ("@g(label)\ndef f():\n    pass", {"passes:f": 1}),
+        ('def f():\n    f"""\n    {g(label)}"""', {"passes:f": 1}),
+        ("x = '\x0c'\n\ng(\n\n    label,\n)", {"passes:": 1}),
         ("label = 1\ng(labels, other=label.a)", {}),
         ("def f(*label, **labels): ...", {}),
     ],
 )
 def test_threads_are_counted_by_what_takes_or_passes_the_name(text, found):
-    assert threads(source(text), "label") == Counter(found)
+    assert threads(source(text), "label") == [Counter(found)]
+
+
+def test_threads_of_several_names_are_counted_apart():
+    text = "def f(label, twin):\n    g(label)\n    g(label, twin)"
+    label, twin = threads(text, "label", "twin")
+    assert label == {"takes:f": 1, "passes:f": 2}
+    assert twin == {"takes:f": 1, "passes:f": 1}

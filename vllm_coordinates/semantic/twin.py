@@ -8,8 +8,9 @@ the same places with another parser, so that what the twin missed is noticed.
 """
 
 import ast
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 
@@ -45,15 +46,15 @@ class Twin(Edit):
         found = 0
         changed: dict[str, str] = {}
         for path, text in self.files(tree):
-            found += len(list(self.sites(text)))
-            changed[path] = self.apply(text)
+            changed[path], places = self._thread(text)
+            found += places
         if found != self.places:
             where = ", ".join(self.within)
             anchor = f"a place that threads {self.old}"
             raise MisplacedEdit(where, anchor, self.places, found)
         for path, text in changed.items():
-            missed = threads(text, self.old) - threads(text, self.new)
-            if missed:
+            old, new = threads(text, self.old, self.new)
+            if missed := old - new:
                 anchor = f"{self.new} beside {self.old} ({', '.join(missed)})"
                 raise MisplacedEdit(path, anchor, missed.total(), 0)
             tree.write(path, text)
@@ -67,11 +68,15 @@ class Twin(Edit):
 
     def apply(self, text: str) -> str:
         """One file's text with the new name threaded."""
-        return in_unix_lines(text, self._apply)
+        return self._thread(text)[0]
 
     def sites(self, text: str) -> Iterator[SgNode]:
         """The nodes that thread the old name: parameters, arguments, assignments."""
-        root = Source(text).root
+        return self.sites_in(Source(text))
+
+    def sites_in(self, source: Source) -> Iterator[SgNode]:
+        """The same, of a text that is parsed already."""
+        root = source.root
         for kind in ("typed_default_parameter", "default_parameter", "typed_parameter"):
             for node in root.find_all(kind=kind):
                 if parameter_name(node) == self.old:
@@ -89,10 +94,19 @@ class Twin(Edit):
             if target and target.text() in names and node.field("type") is None:
                 yield node
 
-    def _apply(self, text: str) -> str:
-        source = Source(text)
-        changes = (self._change(source, node) for node in self.sites(text))
-        return source.splice(c for c in changes if c is not None)
+    def _thread(self, text: str) -> tuple[str, int]:
+        """One file's text with the new name threaded, and how many places it has."""
+        places = 0
+
+        def rewrite(text: str) -> str:
+            nonlocal places
+            source = Source(text)
+            changes = [self._change(source, node) for node in self.sites_in(source)]
+            places = len(changes)
+            return source.splice(c for c in changes if c is not None)
+
+        threaded = in_unix_lines(text, rewrite)
+        return threaded, places
 
     def _change(self, source: Source, node: SgNode) -> Insertion | None:
         parent = node.parent()
@@ -135,31 +149,47 @@ def twin(
     )
 
 
-def threads(text: str, name: str) -> Counter[str]:
+def threads(text: str, *names: str) -> list[Counter[str]]:
     """The places of a file that pass or take a name, found with Python's own parser.
 
     Args:
         text: The file's text.
-        name: The name to look for.
+        names: The names to look for.
 
     Returns:
-        How often each function or call does, by `kind:owner`: `takes:` for a
-        parameter of a function, `passes:` for an argument of a call in it.
+        For each name, how often each function or call does, by `kind:owner`:
+        `takes:` for a parameter of a function, `passes:` for an argument of a call
+        in it.
     """
-    found: Counter[str] = Counter()
+    found: dict[str, Counter[str]] = {name: Counter() for name in names}
+    # Of bytes: Python's parser counts the same line endings, and no others.
+    lines = enumerate(text.encode().splitlines(), 1)
+    spoken = [n for n, line in lines if any(name.encode() in line for name in names)]
 
     def visit(node: ast.AST, owner: str) -> None:
+        if isinstance(node, ast.stmt) and not _holds_any(node, spoken):
+            return
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             owner = f"{owner}.{node.name}" if owner else node.name
         if isinstance(node, ast.arguments):
             taken = [*node.posonlyargs, *node.args, *node.kwonlyargs]
-            found[f"takes:{owner}"] += sum(arg.arg == name for arg in taken)
+            for name in names:
+                found[name][f"takes:{owner}"] += sum(arg.arg == name for arg in taken)
         if isinstance(node, ast.Call):
-            by_name = any(keyword.arg == name for keyword in node.keywords)
-            by_place = any(isinstance(a, ast.Name) and a.id == name for a in node.args)
-            found[f"passes:{owner}"] += by_name or by_place
+            passed = {keyword.arg for keyword in node.keywords}
+            passed |= {arg.id for arg in node.args if isinstance(arg, ast.Name)}
+            for name in names:
+                found[name][f"passes:{owner}"] += name in passed
         for child in ast.iter_child_nodes(node):
             visit(child, owner)
 
     visit(ast.parse(text), "")
-    return +found
+    return [+found[name] for name in names]
+
+
+def _holds_any(statement: ast.stmt, lines: Sequence[int]) -> bool:
+    """Whether one of the line numbers, in order, is a line of the statement."""
+    decorators = getattr(statement, "decorator_list", [])
+    first = min(part.lineno for part in (statement, *decorators))
+    at = bisect_left(lines, first)
+    return at < len(lines) and lines[at] <= (statement.end_lineno or first)
