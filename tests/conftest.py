@@ -26,6 +26,10 @@ settings.register_profile(
 settings.load_profile("unhurried")
 
 
+SERVERS = {"engine", "servers"}
+"""Fixtures that a folder's tests share."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--release",
@@ -50,6 +54,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     left_out = config.getoption("release") is None and _imports_vllm(collection_path)
     return True if left_out else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Side by side (`-n 2 --dist loadgroup`): what shares a server stays together."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            shared = SERVERS.intersection(getattr(item, "fixturenames", ()))
+            group = item.path.parent if shared else item.path
+            item.add_marker(pytest.mark.xdist_group(str(group)))
 
 
 def _imports_vllm(path: Path) -> bool:

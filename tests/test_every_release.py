@@ -9,8 +9,16 @@ import pytest
 from trees import ON_A_TREE, RELEASE_NAMES, ROOT, environment, patched_tree
 
 
-@pytest.mark.parametrize("release", RELEASE_NAMES)
-@pytest.mark.parametrize("folder", ON_A_TREE, ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    ("folder", "release"),
+    [
+        pytest.param(
+            folder, release, marks=pytest.mark.xdist_group(f"{folder} {release}")
+        )
+        for folder in ON_A_TREE
+        for release in RELEASE_NAMES
+    ],
+)
 def test_the_folder_passes_on_the_patched_release(folder, release):
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", folder, f"--release={release}"],

