@@ -18,7 +18,7 @@ BENCH := PYTHONPATH=tests:examples $(BIN)/python -m benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test bench bench-routing lint env clean
+.PHONY: help demo serve test bench bench-routing lint docs env clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,8 +29,8 @@ demo: $(STAMPS)/vllm ## Serve a tiny model on a patched vLLM and show the labels
 serve: $(STAMPS)/vllm ## The same, and leave the server running until Ctrl-C
 	@$(DEMO) --keep
 
-test: $(STAMPS)/vllm $(STAMPS)/dev ## Run every test
-	@$(BIN)/python -m pytest --cov $(PYTEST_ARGS)
+test: $(STAMPS)/vllm $(STAMPS)/dev $(STAMPS)/docs ## Run every test
+	@$(BIN)/python -m pytest --cov -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 bench: $(STAMPS)/vllm $(STAMPS)/dev ## Measure what events cost, and rewrite docs/performance.md
 	@for name in pool wire memory publisher serve page; do \
@@ -45,10 +45,15 @@ lint: $(STAMPS)/engine $(STAMPS)/dev ## Check format, style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-env: $(STAMPS)/vllm $(STAMPS)/dev ## Make .venv with everything in it
+docs: $(STAMPS)/docs ## Build the site from docs/ into site/
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --fresh-env \
+	    --doctree-dir $(CACHE)/doctrees docs site
+	@echo "site/index.html"
+
+env: $(STAMPS)/vllm $(STAMPS)/dev $(STAMPS)/docs ## Make .venv with everything in it
 
 clean: ## Remove .venv and what was downloaded and made
-	rm -rf $(VENV) $(CACHE)
+	rm -rf $(VENV) $(CACHE) site
 
 # One stamp for each thing that is in .venv: what is there is not installed again.
 
@@ -64,6 +69,12 @@ $(STAMPS)/dev: requirements/dev.txt pyproject.toml $(STAMPS)/python
 	@echo "==> Installing vllm-coordinates and what its tests need"
 	@$(BIN)/pip install --no-deps --require-hashes -r requirements/dev.txt
 	@$(BIN)/pip install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# What builds the site: needed for that alone, so it comes without the engine.
+$(STAMPS)/docs: requirements/docs.txt $(STAMPS)/python
+	@echo "==> Installing what builds the site"
+	@$(BIN)/pip install --no-deps --require-hashes -r requirements/docs.txt
 	@touch $@
 
 # torch last: all that it needs is then there at its pinned version.
