@@ -48,7 +48,7 @@ def pool(run):
 
 @pytest.fixture(scope="module")
 def wire(run):
-    return run("wire", "--contexts=2048,8192", "--rounds=4")
+    return run("wire", "--contexts=8192", "--rounds=2")
 
 
 @pytest.fixture(scope="module")
