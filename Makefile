@@ -33,7 +33,7 @@ test: $(STAMPS)/vllm $(STAMPS)/dev $(STAMPS)/docs ## Run every test
 	@$(BIN)/python -m pytest --cov -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 bench: $(STAMPS)/vllm $(STAMPS)/dev ## Measure what events cost, and rewrite docs/performance.md
-	@for name in pool wire memory publisher serve page; do \
+	@for name in pool wire memory publisher serve stream page; do \
 	    $(BENCH).$$name || exit; \
 	done
 

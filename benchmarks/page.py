@@ -24,8 +24,11 @@ def main() -> None:
     text = PAGE.read_text()
     for name, section in SECTIONS.items():
         if (measured := found[name]) is not None:
-            plots.PLOTS[name](measured, _plot(name))
-            body = "\n\n".join((*section(measured), _image(name), _origin(measured)))
+            parts = [*section(measured)]
+            if name in plots.PLOTS:
+                plots.PLOTS[name](measured, _plot(name))
+                parts.append(_image(name))
+            body = "\n\n".join((*parts, _origin(measured)))
             text = fill(text, name, body)
     text = fill(text, "targets", _targets({k: v for k, v in found.items() if v}))
     PAGE.write_text(text)
@@ -159,12 +162,28 @@ def _serve(found: Found) -> Iterable[str]:
     )
 
 
+def _stream(found: Found) -> Iterable[str]:
+    yield _table(
+        ("", "events per second", "bytes per event on the wire", "held at the end"),
+        (
+            (
+                name,
+                f"{s['events_per_second']:,.0f}",
+                f"{s['wire_bytes'] / s['events']:,.0f}",
+                f"{s['bytes'] / 1e6:,.1f} MB",
+            )
+            for name, s in found["streams"].items()
+        ),
+    )
+
+
 SECTIONS: Mapping[str, Callable[[Found], Iterable[str]]] = {
     "pool": _pool,
     "wire": _wire,
     "memory": _memory,
     "publisher": _publisher,
     "serve": _serve,
+    "stream": _stream,
 }
 
 
@@ -291,9 +310,12 @@ def _image(name: str) -> str:
 
 def _origin(found: Found) -> str:
     machine = found["machine"]
+    ran = ""
+    if "releases" in found:  # Where vLLM had a part in it.
+        ran = f" vLLM {', '.join(found['releases'])}, series {found['series']},"
     return (
-        f"`{found['command']}`, {found['date']}, vLLM {', '.join(found['releases'])},"
-        f" series {found['series']}, {machine['cpu']} ({machine['cores']} cores),"
+        f"`{found['command']}`, {found['date']},{ran}"
+        f" {machine['cpu']} ({machine['cores']} cores),"
         f" Python {machine['python']}:"
         f" [{found['benchmark']}.json](performance/{found['benchmark']}.json)"
     )

@@ -61,6 +61,11 @@ def publisher(run):
     return run("publisher", "--blocks=1024", "--rounds=5", "--buffered=50")
 
 
+@pytest.fixture(scope="module")
+def stream(run):
+    return run("stream", "--events=20000")
+
+
 def median(found: Found, name: str, side: str) -> float:
     [ratio] = (r for r in found["ratios"] if (r["name"], r["side"]) == (name, side))
     value: float = ratio["median"]
@@ -124,6 +129,11 @@ def test_no_batch_of_a_replay_is_lost(publisher):
     assert {s["replayed"] for s in publisher["stalls"]} == {50}
 
 
+def test_every_event_of_every_stream_is_read(stream):
+    assert {s["events"] for s in stream["streams"].values()} == {20000}
+    assert all(s["events_per_second"] > 0 for s in stream["streams"].values())
+
+
 @pytest.mark.parametrize("name", ["pool", "wire", "memory", "publisher"])
 def test_the_figures_say_where_they_are_from(request, name):
     found = request.getfixturevalue(name)
@@ -133,12 +143,15 @@ def test_the_figures_say_where_they_are_from(request, name):
     assert str(ROOT) not in json.dumps(found)
 
 
-@pytest.mark.parametrize("name", ["pool", "wire", "memory", "publisher"])
-def test_the_docs_are_made_of_the_figures(request, tmp_path, name):
-    found = request.getfixturevalue(name)
-    plots.PLOTS[name](found, tmp_path / "plot.svg")
-    body = "\n".join(page.SECTIONS[name](found))
+@pytest.mark.parametrize("name", ["pool", "wire", "memory", "publisher", "stream"])
+def test_the_docs_are_made_of_the_figures(request, name):
+    body = "\n".join(page.SECTIONS[name](request.getfixturevalue(name)))
     assert "| coordinates" in body
+
+
+@pytest.mark.parametrize("name", ["pool", "wire", "memory", "publisher"])
+def test_a_plot_is_made_of_the_figures(request, tmp_path, name):
+    plots.PLOTS[name](request.getfixturevalue(name), tmp_path / "plot.svg")
     assert (tmp_path / "plot.svg").read_text().startswith("<?xml")
 
 
