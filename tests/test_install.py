@@ -50,5 +50,11 @@ def test_it_applies_and_gives_every_byte_back(environment):
     run(environment, "apply")
     applied = snapshot(site_packages(environment))
     assert "vllm/v1/coordinates.py" in applied.keys() - before.keys()
+    assert "yes, by this series" in run(environment, "status")
     run(environment, "revert")
     assert snapshot(site_packages(environment)) == before
+
+
+def test_it_shows_what_it_would_make_of_another_tree(environment):
+    shown = run(environment, "diff", "--tree", str(sources_of("0.32.0")))
+    assert "+        self.admissions.clear()" in shown

@@ -66,22 +66,29 @@ def main(
     raise typer.Exit(0 if complete else 1)
 
 
+def demo_options(cache: Path, tree: Path | None = None) -> ServerOptions:
+    """What the demonstration serves.
+
+    Args:
+        cache: Where models and caches are kept.
+        tree: A folder that holds another `vllm` than the installed one.
+    """
+    return ServerOptions(
+        model=ensure_model(TinyModel.QWEN2, cache / "models"),
+        cache=cache / "vllm",
+        tree=tree,
+        num_blocks=NUM_BLOCKS,
+        max_model_len=MAX_MODEL_LEN,
+        kv_events={"send_publisher_epoch": True},
+    )
+
+
 def _run(cache: Path, *, keep: bool, tree: Path | None) -> bool:
     with console.status("Making a tiny model with random weights"):
-        model = ensure_model(TinyModel.QWEN2, cache / "models")
-    server = EngineServer(
-        ServerOptions(
-            model=model,
-            cache=cache / "vllm",
-            tree=tree,
-            num_blocks=NUM_BLOCKS,
-            max_model_len=MAX_MODEL_LEN,
-            kv_events={"send_publisher_epoch": True},
-        )
-    )
+        server = EngineServer(demo_options(cache, tree))
     try:
         _start(server)
-        complete = _play_and_report(server)
+        complete = play_and_report(server)
         if keep:
             _serve_until_interrupted(server)
         return complete
@@ -100,7 +107,8 @@ def _start(server: EngineServer) -> None:
         server.start(show)
 
 
-def _play_and_report(server: EngineServer) -> bool:
+def play_and_report(server: EngineServer) -> bool:
+    """Play the sessions, print the table, and tell whether nothing was missing."""
     block_size = server.options.block_size
     [source] = server.event_sources()
     console.print(f"vllm serve   {server.url}\nits events   {source.endpoint}\n")

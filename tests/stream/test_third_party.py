@@ -18,7 +18,9 @@ from stream.third_party import BLOCK, Consumer, Dynamo, Router, Smg, wait_until
 
 from vllm_coordinates.stream.wire import BlockRemoved, BlockStored, Event, EventBatch
 
-TABLE = Path(__file__).parents[2] / "docs" / "consumers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evolution.md"
+BEGIN = "<!-- third parties: written by tests/stream/test_third_party.py -->"
+END = "<!-- end of third parties -->"
 ALL = "CI" in os.environ or os.environ.get("CONSUMERS") == "all"
 
 READS = "reads all"
@@ -123,32 +125,17 @@ def test_a_consumer_makes_of_a_stream_what_the_table_says(kind: str, name: str) 
 
 def test_the_docs_show_the_table() -> None:
     """Written here where it differs, so that it is never older than the tests."""
-    written = table()
-    before = TABLE.read_text() if TABLE.exists() else None
+    before = PAGE.read_text()
+    head, _, rest = before.partition(f"{BEGIN}\n")
+    tail = rest.partition(f"{END}\n")[2]
+    written = f"{head}{BEGIN}\n{table()}{END}\n{tail}"
     if before != written and os.environ.get("CONSUMERS") == "all":
-        TABLE.write_text(written)
-    assert TABLE.read_text() == written, "CONSUMERS=all python -m pytest writes it anew"
+        PAGE.write_text(written)
+    assert PAGE.read_text() == written, "CONSUMERS=all python -m pytest writes it anew"
 
 
 def table() -> str:
-    """The page with what is expected of each consumer."""
+    """What is expected of each consumer, as a table."""
     rows = [("stream", *CONSUMERS), ("---",) * (len(CONSUMERS) + 1)]
     rows += [(kind, *cells) for kind, cells in EXPECTED.items()]
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(
-        [
-            "# What other consumers make of these streams",
-            "",
-            "Written by `tests/stream/test_third_party.py`, which feeds each of them,",
-            "as installed from the package index, three batches from a real socket: a",
-            "stock one, one of the kind, a stock one.",
-            "",
-            *lines,
-            "",
-            "*Loses that batch*: it refuses an event with a key that it does not know,",
-            "and the whole batch with it. *Loses every batch*: it insists on batches",
-            "of three elements. Neither happens where nobody sends labels, or they are",
-            "kept off the wire, and the epoch is left off, as it is by default.",
-            "",
-        ]
-    )
+    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
