@@ -7,7 +7,8 @@ Why: a consumer must not believe resident what is not ("no phantom coverage"), a
 Upstream: in report mode "full" the report is made at each cache lookup, so a
     request that waits at the head of the queue repeats it; and it names the hashes
     of null blocks, which a sliding-window group's hit list holds, and of a last
-    block that is cached only in part.
+    block that is cached only in part (in 0.30.0 and 0.31.0 an IndexError there can
+    end the scheduler).
 
 Adds: the report is made where the request's blocks are allocated, for the blocks
     that are there, one event per contiguous run; in mode "coordinates" as spans.

@@ -33,6 +33,10 @@ from vllm_coordinates.stream.wire import BlockStored
 
 pytestmark = pytest.mark.engine
 
+# `RESTARTS=20 python -m pytest tests/stream/test_real_engine.py` is the long run.
+RESTARTS = int(os.environ.get("RESTARTS", "2"))
+WAYS_TO_KNOW = {"history", "epoch", "regression"}
+
 BLOCK = 32
 MODES = ("coordinates", "coordinates", "coordinates", "full", "incremental", None)
 WORDS = [
@@ -67,6 +71,10 @@ class Control:
     def __post_init__(self) -> None:
         self.index = Index(self.ancestry)
         (self.endpoint,) = (source.endpoint for source in discover(self.server.url))
+
+    def drops(self) -> list[Dropped]:
+        """Each time that coverage was dropped so far."""
+        return [d for d in self.deliveries if isinstance(d, Dropped)]
 
     def post(self, path: str, body: dict[str, Any], **headers: str) -> dict[str, Any]:
         """A request's answer, as JSON."""
@@ -238,25 +246,26 @@ def test_a_late_reader_learns_from_the_replay_what_the_first_one_knows(
 
 
 def test_a_killed_engine_that_comes_back_is_known_for_another(control: Control) -> None:
+    """With traffic before it is noticed, and without any."""
     rng = random.Random(11)
-    control.chat([{"role": "user", "content": text(rng, 80)}], "coordinates", "s")
-    control.catch_up()
-    assert control.index.holdings()
-    assert control.server.pid is not None
-    os.killpg(control.server.pid, signal.SIGKILL)
-    control.until(lambda: not control.index.holdings())
-    control.server.stop()
-    control.server.start()
-    control.until(lambda: isinstance(last_drop(control), Dropped))
-    drop = last_drop(control)
-    assert drop is not None and drop.reason in ("history", "epoch", "regression")
-    turns = [{"role": "user", "content": text(rng, 80)}]
-    control.chat(turns, "coordinates", "s")
-    control.catch_up()
-    (holding,) = control.index.holdings()
-    assert holding.usable == holding.tokens > 0
-
-
-def last_drop(control: Control) -> Dropped | None:
-    drops = [d for d in control.deliveries if isinstance(d, Dropped)]
-    return drops[-1] if drops else None
+    for number in range(RESTARTS):
+        control.chat([{"role": "user", "content": text(rng, 80)}], "coordinates", "s")
+        control.catch_up()
+        assert control.index.holdings()
+        drops = control.drops()
+        assert control.server.pid is not None
+        os.killpg(control.server.pid, signal.SIGKILL)
+        if number % 2:
+            control.until(lambda: not control.index.holdings())
+        control.server.stop()
+        control.server.start()
+        if number % 2:
+            control.until(lambda: len(control.drops()) > len(drops))
+            assert not control.index.holdings()
+        turns = [{"role": "user", "content": text(rng, 80)}]
+        control.chat(turns, "coordinates", "s")
+        control.catch_up()
+        new = control.drops()[len(drops) :]
+        assert new and {drop.reason for drop in new} <= WAYS_TO_KNOW
+        (holding,) = control.index.holdings()
+        assert holding.usable == holding.tokens > 0

@@ -83,7 +83,7 @@ class Admissions:
         self._owners: dict[int, _Owner] = {}
         self._owner_numbers: dict[tuple[str, int], int] = {}
         self._next_number = 0
-        self._all_attributed = True
+        self._num_cached = 0
         # Touching removals are merged into one event while it is the last queued:
         # that event, whose it is, and the attribution that would continue the run
         # towards the sequence's start. Evicting a context goes that way, so this is
@@ -103,8 +103,7 @@ class Admissions:
         """
         if request.continuation_id is None:
             return True
-        num_cached = len(self._pool.cached_block_hash_to_block)
-        self._all_attributed = len(self.attributions) == num_cached
+        self._num_cached = len(self._pool.cached_block_hash_to_block)
         return self._off or request.kv_cache_report_mode != ReportMode.COORDINATES
 
     def admit_full_blocks(
@@ -133,6 +132,7 @@ class Admissions:
             if block_mask is not None:
                 keys = [key if kept else None for key, kept in zip(keys, block_mask)]
             runs = [(0, len(keys))] if all(keys) else _runs_of_present(keys)
+            new = self._are_new(sum(stop - start for start, stop in runs))
             for start, stop in runs:
                 self._admit(
                     request,
@@ -142,6 +142,7 @@ class Admissions:
                     (first_block + stop) * block_size,
                     block_size,
                     group_id,
+                    new,
                 )
         except Exception:
             self.fail("attribute full blocks")
@@ -171,7 +172,14 @@ class Admissions:
         try:
             index = (num_tokens - 1) // block_size
             self._admit(
-                request, [key], [block], index, num_tokens, block_size, group_id
+                request,
+                [key],
+                [block],
+                index,
+                num_tokens,
+                block_size,
+                group_id,
+                self._are_new(1),
             )
         except Exception:
             self.fail("attribute a partial block")
@@ -283,6 +291,11 @@ class Admissions:
         self.clear()
         self._pool.kv_event_queue.append(AllBlocksCleared())
 
+    def _are_new(self, num_hashes: int) -> bool:
+        """Whether none of the hashes that were just admitted was cached before."""
+        num_cached = len(self._pool.cached_block_hash_to_block)
+        return num_cached - self._num_cached == num_hashes
+
     def _has_nothing_to_note(self, request: "Request") -> bool:
         unlabeled = request.continuation_id is None
         return self._off or (unlabeled and not self.attributions)
@@ -296,9 +309,12 @@ class Admissions:
         num_tokens: int,
         block_size: int,
         group_id: int,
+        new: bool,
     ) -> None:
-        """Attribute one contiguous run, which ends at `num_tokens`."""
-        attributions = self.attributions
+        """Attribute one contiguous run, which ends at `num_tokens`.
+
+        `new` hashes were not cached before this admission.
+        """
         if request.continuation_id is None:
             self._say(keys, _HASHED | _SHARED)
             return
@@ -307,8 +323,8 @@ class Admissions:
         step = block_size << _LENGTH_SHIFT
         last = self._value(owner, num_tokens, _SPANNED if spans else _HASHED)
         values = range(last - (len(keys) - 1) * step, last + step, step)
-        if self._all_attributed and attributions.keys().isdisjoint(keys):
-            attributions.update(zip(keys, values))
+        if new:
+            self.attributions.update(zip(keys, values))
             owner.num_hashes += len(keys)
         else:
             for key, block, value in zip(keys, blocks, values):
