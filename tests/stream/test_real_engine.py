@@ -76,6 +76,10 @@ class Control:
         """Each time that coverage was dropped so far."""
         return [d for d in self.deliveries if isinstance(d, Dropped)]
 
+    def until_dropped(self, known: int) -> None:
+        """Read until coverage was dropped more than `known` times."""
+        self.until(lambda: len(self.drops()) > known)
+
     def post(self, path: str, body: dict[str, Any], **headers: str) -> dict[str, Any]:
         """A request's answer, as JSON."""
         url = f"{self.server.url}{path}"
@@ -252,7 +256,7 @@ def test_a_killed_engine_that_comes_back_is_known_for_another(control: Control) 
         control.chat([{"role": "user", "content": text(rng, 80)}], "coordinates", "s")
         control.catch_up()
         assert control.index.holdings()
-        drops = control.drops()
+        known = len(control.drops())
         assert control.server.pid is not None
         os.killpg(control.server.pid, signal.SIGKILL)
         if number % 2:
@@ -260,12 +264,12 @@ def test_a_killed_engine_that_comes_back_is_known_for_another(control: Control) 
         control.server.stop()
         control.server.start()
         if number % 2:
-            control.until(lambda: len(control.drops()) > len(drops))
+            control.until_dropped(known)
             assert not control.index.holdings()
         turns = [{"role": "user", "content": text(rng, 80)}]
         control.chat(turns, "coordinates", "s")
         control.catch_up()
-        new = control.drops()[len(drops) :]
+        new = control.drops()[known:]
         assert new and {drop.reason for drop in new} <= WAYS_TO_KNOW
         (holding,) = control.index.holdings()
         assert holding.usable == holding.tokens > 0
