@@ -5,10 +5,17 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .errors import ModifiedError, TargetError, WriteError, enumerate_paths
+from . import git
+from .errors import (
+    ModifiedError,
+    TargetError,
+    UnfinishedError,
+    WriteError,
+    enumerate_paths,
+)
 from .plan import Plan
 from .records import Record
-from .state import State
+from .state import State, read_state
 from .steps import Target, bytecode_of
 from .tree import Tree
 
@@ -35,6 +42,35 @@ def require_unmodified(tree: Tree, modified: Sequence[str]) -> None:
             f"{enumerate_paths(modified)} in {tree.root} was modified after apply;"
             " nothing was written: undo that (`vllm-coordinates diff` shows it), or"
             " set it aside with `vllm-coordinates revert --save DIR`"
+        )
+
+
+def require_unpatched(tree: Tree) -> None:
+    """Nothing is applied to the tree, and no apply or revert waits to be finished."""
+    state = read_state(tree)
+    if state is not None and state.phase == "applied":
+        raise TargetError(
+            f"the vLLM in {tree.root} is patched already; revert it first, or name a"
+            " tree that is as upstream ships it with --tree"
+        )
+    if state is not None or tree.state_folder.is_dir():
+        raise UnfinishedError(
+            f"an apply or a revert of {tree.root} was interrupted; run"
+            " `vllm-coordinates revert` first"
+        )
+
+
+def require_pristine(tree: Tree, plan: Plan) -> None:
+    """Every file to be changed is as installed, or as committed, where one can tell."""
+    if tree.record is not None:
+        require_as_installed(tree, plan, Record(tree.record.read_bytes()))
+        return
+    paths = [change.path for change in plan.changes if change.before is not None]
+    answer = git.ask(tree.root, "diff", "--name-only", "-z", "HEAD", "--", *paths)
+    if changed := (answer or "").split("\0")[:-1]:
+        raise ModifiedError(
+            f"{enumerate_paths(changed)} in {tree.root} differs from what is committed"
+            " there; nothing was written: commit or stash that first"
         )
 
 

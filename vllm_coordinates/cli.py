@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: what each command prints, and the exit codes.
 
+A command imports what it works with when it runs, so that `--help` and the commands
+that only look do not wait for what they have no use for.
+
 Exit codes are those of `vllm_coordinates.errors`; the epilog of `--help` lists
 them. An expected fault is one line on stderr, `error: <one sentence>`, and never a
 traceback.
@@ -8,24 +11,20 @@ traceback.
 
 import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperGroup
 
-from . import install, wheel
-from .difference import tree_diff
 from .errors import CoordinatesError, StoppedError
-from .series import Patch, load_series
-from .status import Status, read_status
 from .stream.cli import register
-from .tree import find_tree
+
+if TYPE_CHECKING:
+    from .install import Outcome
+    from .series import Patch
+    from .status import Status
+    from .tree import Tree
 
 _EXIT_CODES = (
     "Exit codes: 0 done, or nothing to do; 1 `verify` found a broken stream; 2 wrong"
@@ -125,9 +124,13 @@ def status(tree: TreeOption = None, as_json: JsonOption = False) -> None:
 
     Exits with 6, 8 or 9 if the tree is modified, busy or unfinished.
     """
-    found = read_status(find_tree(tree), load_series().digest)
+    from .series import series_digest
+    from .status import read_status
+    from .tree import find_tree
+
+    found = read_status(find_tree(tree), series_digest())
     if as_json:
-        _print_json(msgspec.structs.asdict(found))
+        _print_json(found)
     else:
         _print_status(found)
     raise typer.Exit(found.exit_code)
@@ -136,6 +139,9 @@ def status(tree: TreeOption = None, as_json: JsonOption = False) -> None:
 @app.command()
 def apply(tree: TreeOption = None, untested: UntestedOption = False) -> None:
     """Patch vLLM in place, or finish an interrupted attempt."""
+    from . import install
+    from .tree import find_tree
+
     found = find_tree(tree)
     outcome = install.apply(found, untested=untested)
     if not outcome:
@@ -161,6 +167,9 @@ def revert(
     ] = None,
 ) -> None:
     """Put back the exact bytes from before apply."""
+    from . import install
+    from .tree import find_tree
+
     found = find_tree(tree)
     outcome = install.revert(found, save=save)
     if not outcome:
@@ -170,15 +179,38 @@ def revert(
 
 
 @app.command()
-def diff(tree: TreeOption = None, untested: UntestedOption = False) -> None:
+def diff(
+    tree: TreeOption = None,
+    untested: UntestedOption = False,
+    series: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write a mail for each patch here, in order, for `git am` and for"
+            " review; the tree must be as upstream ships it, DIR empty or new.",
+            show_default=False,
+        ),
+    ] = None,
+    author: Annotated[
+        str | None,
+        typer.Option(
+            metavar="'NAME <ADDRESS>'",
+            help="Whom the mails of --series are from; by default nobody real.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
     """Print a unified diff of what apply would do, or of what sets the tree apart."""
-    lines = tree_diff(find_tree(tree), untested=untested)
-    console = Console(highlight=False, soft_wrap=True)
-    for line in lines:
-        if console.is_terminal:
-            console.print(Text(line, _STYLES.get(line[0], "")), end="")
-        else:
-            typer.echo(line, nl=False)
+    from .tree import find_tree
+
+    if series is not None:
+        _write_series(find_tree(tree), series, author, untested=untested)
+    elif author is not None:
+        raise typer.BadParameter(
+            "it is for the mails of --series", param_hint="--author"
+        )
+    else:
+        _print_diff(find_tree(tree), untested=untested)
 
 
 @app.command()
@@ -192,6 +224,8 @@ def build(
     untested: UntestedOption = False,
 ) -> None:
     """Build a patched wheel, named vllm, from a stock one."""
+    from . import wheel
+
     built = wheel.build(stock, output, untested=untested)
     _say(f"built {built} ({built.stat().st_size / 2**20:.0f} MiB)")
 
@@ -199,25 +233,15 @@ def build(
 @app.command(name="list")
 def list_patches(as_json: JsonOption = False) -> None:
     """Print the patches: what each adds, and when it can be dropped."""
+    from .series import load_series
+
     series = load_series()
     if as_json:
         patches = [_describe(patch) for patch in series.patches]
         _print_json({"digest": series.digest, "patches": patches})
         return
-    console = Console(highlight=False)
     for patch in series.patches:
-        console.print(Text(f"{patch.number:04} {patch.title}", "bold"))
-        parts = Table.grid(padding=(0, 2, 0, 0))
-        parts.add_column(min_width=11)
-        for heading, text in (
-            ("why", patch.why),
-            ("upstream", patch.upstream),
-            ("adds", patch.adds),
-            ("drop when", patch.drop_when),
-        ):
-            parts.add_row(f"  {heading}", Text(text))
-        console.print(parts)
-        console.print()
+        _print_patch(patch)
 
 
 # record, watch and verify
@@ -225,6 +249,8 @@ register(app)
 
 
 def _tool_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("vllm-coordinates")
     except PackageNotFoundError:
@@ -240,7 +266,7 @@ def _say(message: str) -> None:
     typer.echo(message)
 
 
-def _count(outcome: install.Outcome) -> str:
+def _count(outcome: "Outcome") -> str:
     parts = (
         (len(outcome.changed), "changed"),
         (len(outcome.added), "added"),
@@ -253,12 +279,67 @@ def _count(outcome: install.Outcome) -> str:
     )
 
 
+def _write_series(
+    found: "Tree", folder: Path, author: str | None, *, untested: bool
+) -> None:
+    from .mail import NOBODY, read_author
+    from .review import review_mails, write_mails
+
+    try:
+        sender = NOBODY if author is None else read_author(author)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--author") from None
+    mails = review_mails(found, author=sender, untested=untested)
+    write_mails(folder, mails)
+    _say(
+        f"wrote {len(mails)} patches of vLLM {found.version} to {folder};"
+        " `git am` takes them in order"
+    )
+
+
+def _print_diff(found: "Tree", *, untested: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from .difference import tree_diff
+
+    lines = tree_diff(found, untested=untested)
+    console = Console(highlight=False, soft_wrap=True)
+    for line in lines:
+        if console.is_terminal:
+            console.print(Text(line, _STYLES.get(line[0], "")), end="")
+        else:
+            typer.echo(line, nl=False)
+
+
+def _print_patch(patch: "Patch") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(f"{patch.number:04} {patch.title}", "bold"))
+    parts = Table.grid(padding=(0, 2, 0, 0))
+    parts.add_column(min_width=11)
+    for heading, text in (
+        ("why", patch.why),
+        ("upstream", patch.upstream),
+        ("adds", patch.adds),
+        ("drop when", patch.drop_when),
+    ):
+        parts.add_row(f"  {heading}", Text(text))
+    console.print(parts)
+    console.print()
+
+
 def _print_json(value: object) -> None:
+    import msgspec
+
     data = msgspec.json.encode(value)
     typer.echo(msgspec.json.format(data, indent=2).decode())
 
 
-def _describe(patch: Patch) -> dict[str, object]:
+def _describe(patch: "Patch") -> dict[str, object]:
     return {
         "number": patch.number,
         "name": patch.name,
@@ -270,13 +351,16 @@ def _describe(patch: Patch) -> dict[str, object]:
     }
 
 
-def _print_status(found: Status) -> None:
+def _print_status(found: "Status") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
     console = Console(highlight=False, soft_wrap=True)
     for heading, text in _status_rows(found):
         console.print(Text.assemble((f"{heading:<10}", "bold"), text))
 
 
-def _status_rows(found: Status) -> Iterator[tuple[str, str]]:
+def _status_rows(found: "Status") -> Iterator[tuple[str, str]]:
     tested = f"release {found.release}, tested" if found.supported else "not tested"
     yield "vLLM", f"{found.version} ({tested})"
     owner = f" ({found.distribution})" if found.distribution else ""

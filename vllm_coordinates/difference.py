@@ -49,15 +49,23 @@ def tree_diff(
     )
 
 
+def file_diff(path: str, before: bytes | None, after: bytes | None) -> Iterator[str]:
+    """The lines of the diff between two states of a file; None is no file.
+
+    Each has its line ending, which is the file's own.
+    """
+    for line in unified_diff(
+        _split(before),
+        _split(after),
+        "/dev/null" if before is None else f"a/{path}",
+        "/dev/null" if after is None else f"b/{path}",
+    ):
+        yield line if line.endswith("\n") else line + _NO_NEWLINE
+
+
 def _lines(files: Iterable[tuple[str, bytes | None, bytes | None]]) -> Iterator[str]:
     for path, before, after in sorted(files):
-        for line in unified_diff(
-            _split(before),
-            _split(after),
-            "/dev/null" if before is None else f"a/{path}",
-            "/dev/null" if after is None else f"b/{path}",
-        ):
-            yield line if line.endswith("\n") else line + _NO_NEWLINE
+        yield from file_diff(path, before, after)
 
 
 def _split(data: bytes | None) -> list[str]:

@@ -56,6 +56,7 @@ from .steps import (
     unstage,
     write_journal,
 )
+from .survey import Survey, survey
 from .tree import Tree
 
 
@@ -75,21 +76,6 @@ class Outcome:
 
     def __bool__(self) -> bool:
         return bool(self.changed or self.added or self.removed)
-
-
-@dataclass(frozen=True)
-class Survey:
-    """The files of a journal, held against the disk.
-
-    Attributes:
-        modified: Their bytes are neither upstream's nor the tool's.
-        missing: They are gone.
-        pending: They are as the tool knows them, but not as they are to be.
-    """
-
-    modified: tuple[str, ...]
-    missing: tuple[str, ...]
-    pending: tuple[str, ...]
 
 
 def apply(
@@ -207,22 +193,6 @@ def plan_for(
         plan = make_plan(shipped, tree.version, release, series=series)
         require_no_clash(shipped, plan)
     return plan
-
-
-def survey(tree: Tree, state: State) -> Survey:
-    """Hold the files of `state` against the disk."""
-    modified, missing, pending = [], [], []
-    for file in state.files:
-        now = digest(read_if_there(tree.root / file.path))
-        if now == file.after:
-            continue
-        if now == file.before or now in file.earlier:
-            pending.append(file.path)
-        elif now is None:
-            missing.append(file.path)
-        else:
-            modified.append(file.path)
-    return Survey(tuple(modified), tuple(missing), tuple(pending))
 
 
 class _Apply:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the series makes of one tree of vLLM: computed in full, nothing written."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -17,8 +18,8 @@ class Change:
 
     Attributes:
         path: Path relative to the tree's root, e.g. `"vllm/v1/request.py"`.
-        before: The bytes that upstream ships; None for a file of ours.
-        after: The bytes that the series makes of it.
+        before: The bytes from before; None for a file of ours.
+        after: The bytes from then on.
         patches: Names of the patches that touch it.
     """
 
@@ -29,18 +30,34 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One patch's part in a plan.
+
+    Attributes:
+        patch: The patch.
+        changes: The files of upstream's that it changes, each from the state in which
+            the patches before it leave it. None where this tree needs none.
+    """
+
+    patch: Patch
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
     """Every change that the series makes to one tree.
 
     Attributes:
         version: The tree's version, e.g. `"0.32.0+cpu"`.
         release: The release it is recognised as, e.g. `"0.32.0"`.
-        changes: The changed and new files, by path.
+        changes: The changed and new files, by path, from upstream's bytes to ours.
+        steps: How the changed ones come about, in the order of the series.
     """
 
     version: str
     release: str
     changes: tuple[Change, ...]
+    steps: tuple[Step, ...]
 
 
 def make_plan(
@@ -63,23 +80,13 @@ def make_plan(
             a file would no longer parse. Nothing has been written.
     """
     series = series or load_series()
-    tree = TreeFiles(root)
-    for patch in series.patches:
-        if not concerns(patch, root):
-            continue
-        tree.patch = patch.name
-        for edit in patch.edits:
-            if not edit.since or Version(release) >= Version(edit.since):
-                _rewrite(edit, tree, version)
-    changes = [
-        Change(path, tree.original(path), text.encode(), tuple(tree.touched[path]))
-        for path, text in tree.texts.items()
-        if path in tree.touched
-    ]
+    steps = tuple(_steps(root, version, release, series))
+    changes = _in_one(change for step in steps for change in step.changes)
     changes += [Change(path, None, data, ()) for path, data in series.modules.items()]
     for change in changes:
-        _check_syntax(change, version)
-    return Plan(version, release, tuple(sorted(changes, key=lambda c: c.path)))
+        check_syntax(change, version)
+    changes.sort(key=lambda change: change.path)
+    return Plan(version, release, tuple(changes), steps)
 
 
 def concerns(patch: Patch, root: Path) -> bool:
@@ -92,17 +99,15 @@ class TreeFiles:
 
     Args:
         root: The folder that holds `vllm/`.
+
+    Attributes:
+        texts: The texts of the files that have been rewritten, by path.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self.patch = ""
+        self._shipped: dict[str, str] = {}
         self.texts: dict[str, str] = {}
-        self.touched: dict[str, list[str]] = {}
-
-    def original(self, path: str) -> bytes:
-        """The bytes from before any patch."""
-        return (self._root / path).read_bytes()
 
     def paths(self, glob: str) -> list[str]:
         """The files that match a glob, in order."""
@@ -116,31 +121,57 @@ class TreeFiles:
         Raises:
             MisplacedEdit: The file is not text.
         """
-        if path not in self.texts:
+        if path in self.texts:
+            return self.texts[path]
+        if path not in self._shipped:
             try:
-                self.texts[path] = self.original(path).decode()
+                self._shipped[path] = (self._root / path).read_bytes().decode()
             except (FileNotFoundError, NotADirectoryError):
                 return None
             except UnicodeDecodeError:
                 raise MisplacedEdit(path, "text in UTF-8", 1, 0) from None
-        return self.texts[path]
+        return self._shipped[path]
 
     def write(self, path: str, text: str) -> None:
-        """Give a file another text, in the name of the current patch."""
-        if text == self.texts[path]:
-            return
-        self.texts[path] = text
-        names = self.touched.setdefault(path, [])
-        if self.patch not in names:
-            names.append(self.patch)
+        """Give a file another text."""
+        if text != self.read(path):
+            self.texts[path] = text
 
 
-def _rewrite(edit: Edit, tree: TreeFiles, version: str) -> None:
+def _steps(root: Path, version: str, release: str, series: Series) -> Iterator[Step]:
+    tree = TreeFiles(root)
+    for patch in (patch for patch in series.patches if concerns(patch, root)):
+        earlier = TreeFiles(root)
+        earlier.texts = dict(tree.texts)
+        for edit in patch.edits:
+            if not edit.since or Version(release) >= Version(edit.since):
+                _rewrite(edit, tree, patch, version)
+        changes = [
+            Change(path, before.encode(), after.encode(), (patch.name,))
+            for path, after in tree.texts.items()
+            if (before := earlier.read(path)) is not None and before != after
+        ]
+        yield Step(patch, tuple(changes))
+
+
+def _in_one(changes: Iterable[Change]) -> list[Change]:
+    """The changes of all steps as those of one."""
+    whole: dict[str, Change] = {}
+    for change in changes:
+        first = whole.get(change.path)
+        if first is not None:
+            patches = (*first.patches, *change.patches)
+            change = replace(change, before=first.before, patches=patches)
+        whole[change.path] = change
+    return list(whole.values())
+
+
+def _rewrite(edit: Edit, tree: TreeFiles, patch: Patch, version: str) -> None:
     try:
         edit.rewrite(tree)
     except MisplacedEdit as error:
         raise AnchorError(
-            patch=tree.patch,
+            patch=patch.name,
             file=error.file,
             anchor=error.anchor,
             release=version,
@@ -149,7 +180,16 @@ def _rewrite(edit: Edit, tree: TreeFiles, version: str) -> None:
         ) from None
 
 
-def _check_syntax(change: Change, version: str) -> None:
+def check_syntax(change: Change, version: str) -> None:
+    """What a change makes of a file must be valid in the file's language.
+
+    Args:
+        change: The change.
+        version: The tree's version, for the message.
+
+    Raises:
+        AnchorError: It is not.
+    """
     check = {".py": _python_fault, ".rs": _rust_fault}.get(Path(change.path).suffix)
     if check is not None and (fault := check(change)) is not None:
         raise AnchorError(

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .semantic import Edit
+if TYPE_CHECKING:  # the patches need it; the digest does not
+    from .semantic import Edit
 
 _PACKAGE = Path(__file__).parent
 _SECTIONS = {
@@ -47,7 +49,7 @@ class Patch:
     upstream: str
     adds: str
     drop_when: str
-    edits: tuple[Edit, ...]
+    edits: tuple["Edit", ...]
     where: str = ""
 
 
@@ -74,15 +76,28 @@ def load_series() -> Series:
     Raises:
         ValueError: A patch's docstring lacks one of its four parts.
     """
-    files = sorted(_home("patches").glob("[0-9]*_*.py"))
-    modules = {
+    patches = tuple(map(load_patch, _patch_files()))
+    return Series(patches, _modules(), series_digest())
+
+
+def series_digest() -> str:
+    """The digest of that series, from its files alone."""
+    patches = ((file.name, file.read_bytes()) for file in _patch_files())
+    digest = hashlib.sha256()
+    for name, data in [*patches, *_modules().items()]:
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()
+
+
+def _patch_files() -> list[Path]:
+    return sorted(_home("patches").glob("[0-9]*_*.py"))
+
+
+def _modules() -> dict[str, bytes]:
+    return {
         f"vllm/{path.relative_to(_home('vllm')).as_posix()}": path.read_bytes()
         for path in sorted(_home("vllm").rglob("*.py"))
     }
-    digest = hashlib.sha256()
-    for name, data in [*((f.name, f.read_bytes()) for f in files), *modules.items()]:
-        digest.update(f"{name}\0{len(data)}\0".encode() + data)
-    return Series(tuple(map(load_patch, files)), modules, digest.hexdigest())
 
 
 def _home(name: str) -> Path:

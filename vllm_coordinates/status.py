@@ -7,9 +7,9 @@ import msgspec
 
 from .disk import exclusive
 from .errors import BusyError, ModifiedError, UnfinishedError
-from .install import survey
 from .releases import recognise
 from .state import read_state
+from .survey import survey
 from .tree import Tree
 
 Condition = Literal["stock", "patched", "outdated", "modified", "unfinished", "busy"]

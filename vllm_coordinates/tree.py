@@ -4,9 +4,7 @@
 import ast
 import importlib.util
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,11 +12,11 @@ from email.parser import BytesHeaderParser
 from functools import cached_property
 from importlib.metadata import Distribution, PathDistribution, distributions
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
+from . import git
 from .errors import TargetError
 
 _LANDMARKS = ("vllm/v1/engine/__init__.py", "vllm/v1/core/block_pool.py")
@@ -126,7 +124,7 @@ def _named_root(folder: Path) -> Path:
 def _owners(root: Path) -> Iterable[Path]:
     """The metadata folders whose RECORD lists vLLM's package."""
     for record in sorted(root.glob("*.dist-info/RECORD")):
-        if re.search(rb"^vllm/__init__\.py,", record.read_bytes(), re.MULTILINE):
+        if b"\nvllm/__init__.py," in b"\n" + record.read_bytes():
             yield record.parent
 
 
@@ -151,7 +149,7 @@ def _refuse_editable(candidates: Iterable[Distribution]) -> None:
             continue
         direct = json.loads(info.read_text("direct_url.json") or "{}")
         if direct.get("dir_info", {}).get("editable"):
-            sources = url2pathname(urlsplit(direct["url"]).path)
+            sources = unquote(urlsplit(direct["url"]).path)
             raise TargetError(
                 f"{name} {info.version} is an editable install; to work on its"
                 f" sources, pass --tree {sources}"
@@ -179,21 +177,10 @@ def _git_version(root: Path) -> str | None:
     In a checkout this comes first: `vllm/_version.py` there is left over from
     whichever build was last.
     """
-    if not (root / ".git").exists():
+    answer = git.ask(root, "describe", "--tags", "--long", "--match", "v[0-9]*")
+    if answer is None:
         return None
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
-    command = ["git", "-C", str(root), "describe", "--tags", "--long"]
-    try:
-        answer = subprocess.run(
-            [*command, "--match", "v[0-9]*"],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    tag, distance, commit = answer.stdout.strip().removeprefix("v").rsplit("-", 2)
+    tag, distance, commit = answer.strip().removeprefix("v").rsplit("-", 2)
     return tag if distance == "0" else f"{tag}.post1.dev{distance}+{commit}"
 
 

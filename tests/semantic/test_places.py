@@ -187,6 +187,12 @@ def test_an_anchor_counts_in_its_scope_only():
 
 
 @every_verb
+def test_a_file_that_makes_no_sense_is_no_place(verb):
+    with pytest.raises(MisplacedEdit, match="was found nowhere"):
+        EDITS[verb].apply(f"{STOCK}        broken = (\n")
+
+
+@every_verb
 def test_a_file_that_is_gone_is_found_nowhere(verb):
     with pytest.raises(MisplacedEdit) as caught:
         EDITS[verb].rewrite(MemoryTree({}))

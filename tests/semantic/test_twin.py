@@ -334,6 +334,15 @@ def test_a_thread_that_the_twin_does_not_know_is_noticed():
     )
 
 
+def test_a_file_that_is_not_python_is_named():
+    tree = MemoryTree({FILE: "def f(session_id=None):\n    return 1\n<<<<<<< HEAD\n"})
+    with pytest.raises(MisplacedEdit) as caught:
+        thread(places=1).rewrite(tree)
+    assert str(caught.value) == (
+        f"valid Python at line 3 was found nowhere in {FILE}, expected once"
+    )
+
+
 def test_a_tree_that_is_refused_keeps_its_texts():
     tree = MemoryTree(dict(TREE))
     with pytest.raises(MisplacedEdit):

@@ -12,6 +12,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -49,10 +50,13 @@ def carry(monkeypatch) -> Callable[[Series], None]:
     """Make this installation carry a given series."""
 
     def set_series(carried: Series) -> None:
-        for module in ("cli", "install", "plan", "wheel"):
+        for module in ("series", "install", "plan", "wheel"):
             monkeypatch.setattr(
                 f"vllm_coordinates.{module}.load_series", lambda: carried
             )
+        monkeypatch.setattr(
+            "vllm_coordinates.series.series_digest", lambda: carried.digest
+        )
 
     return set_series
 
@@ -367,7 +371,7 @@ def test_an_unforeseen_fault_of_the_system_is_one_line_too(run, root, monkeypatc
     def fail(*arguments: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(root))
 
-    monkeypatch.setattr("vllm_coordinates.cli.find_tree", fail)
+    monkeypatch.setattr("vllm_coordinates.tree.find_tree", fail)
     assert run("status") == Ran(7, "", f"error: {root}: Permission denied\n")
 
 
@@ -375,7 +379,7 @@ def test_an_interruption_by_the_user_says_how_to_go_on(run, root, monkeypatch):
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vllm_coordinates.cli.find_tree", interrupt)
+    monkeypatch.setattr("vllm_coordinates.tree.find_tree", interrupt)
     assert run("apply") == Ran(
         130,
         "",
@@ -419,10 +423,10 @@ def test_help_lists_the_commands_of_the_tool_and_then_of_the_stream(run):
 def test_version(run, monkeypatch, installed_version):
     def version(name: str) -> str:
         if installed_version is None:
-            raise cli.PackageNotFoundError(name)
+            raise metadata.PackageNotFoundError(name)
         return installed_version
 
-    monkeypatch.setattr("vllm_coordinates.cli.version", version)
+    monkeypatch.setattr(metadata, "version", version)
     expected = installed_version or "(not installed)"
     assert run("--version") == Ran(0, f"vllm-coordinates {expected}\n", "")
 

@@ -52,9 +52,10 @@ class Source:
 
         Returns:
             The definition nodes, without decorators. More than one when a name
-            is defined more than once (overloads, a property and its setter).
+            is defined more than once (overloads, a property and its setter);
+            none when the text as a whole makes no sense to the parser.
         """
-        nodes = [self.root]
+        nodes = [self.root] if self.root.kind() in _FILES else []
         for name in filter(None, dotted.split(".")):
             nodes = [
                 found

@@ -53,7 +53,11 @@ class Twin(Edit):
             anchor = f"a place that threads {self.old}"
             raise MisplacedEdit(where, anchor, self.places, found)
         for path, text in changed.items():
-            old, new = threads(text, self.old, self.new)
+            try:
+                old, new = threads(text, self.old, self.new)
+            except SyntaxError as error:
+                anchor = f"valid Python at line {error.lineno}"
+                raise MisplacedEdit(path, anchor, 1, 0) from None
             if missed := old - new:
                 anchor = f"{self.new} beside {self.old} ({', '.join(missed)})"
                 raise MisplacedEdit(path, anchor, missed.total(), 0)
@@ -160,6 +164,9 @@ def threads(text: str, *names: str) -> list[Counter[str]]:
         For each name, how often each function or call does, by `kind:owner`:
         `takes:` for a parameter of a function, `passes:` for an argument of a call
         in it.
+
+    Raises:
+        SyntaxError: The text is not Python.
     """
     found: dict[str, Counter[str]] = {name: Counter() for name in names}
     # Of bytes: Python's parser counts the same line endings, and no others.

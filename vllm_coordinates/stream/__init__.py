@@ -10,5 +10,5 @@ Each module imports only those before it:
     board       an index and its streams, as rows; watch and page draw them
 
 `mint` makes continuation ids of content and `ancestry` knows how they relate;
-`record`, `verify` and `cli` are the commands on top.
+`record` and `verify` keep and check a stream; `commands` and `cli` are on top.
 """

@@ -1,33 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stream's commands: record, watch, verify.
+"""How the stream's commands are typed: record, watch, verify.
 
 A SOURCE is a server (`http://host:8000`, which is asked for its publishers), a
 publisher (`tcp://host:5557`, with its replay socket behind a comma:
 `tcp://host:5557,tcp://host:5558`) or, where it says so, a recording.
+
+`commands` does the work. It needs sockets, an event loop and more, so it is imported
+by the command that runs and not by `--help` or by the commands of the tool.
 """
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
-import zmq
-from rich.console import Console
-from rich.live import Live
-
-from vllm_coordinates.errors import CoordinatesError
-
-from . import page, record
-from .board import SORTS, Board
-from .sequence import Batch, Delivery
-from .sources import EpochPoll, SourceError, discover
-from .subscriber import Source, Subscriber
-from .verify import Verifier
-from .watch import Picture, rows_that_fit
 
 _SOURCE_HELP = (
     "A server (http://host:8000), or a publisher and its replay socket, if it has one"
@@ -51,12 +36,6 @@ SecondsOption = Annotated[
 ]
 
 
-class SourceFormError(CoordinatesError):
-    """An argument that names no source."""
-
-    exit_code = 2
-
-
 def register(app: typer.Typer) -> None:
     """Add the commands to the tool's `app`."""
     app.command("record")(record_command)
@@ -77,22 +56,9 @@ def record_command(
     ] = None,
 ) -> None:
     """Capture an event stream in a file that watch and verify read."""
-    if file.exists():
-        raise SourceFormError(
-            f"{file} exists: name another file, recordings are not overwritten"
-        )
-    read = 0
-    feed = _Feed([source], ranks)
-    with feed, file.open("xb") as output, suppress(KeyboardInterrupt):
-        recorder = record.Recorder(output)
-        for delivery in feed.deliveries(seconds):
-            if delivery is None:
-                continue
-            recorder.write(delivery)
-            read += isinstance(delivery, Batch)
-            if read == batches:
-                break
-    typer.echo(f"{read} batches in {file}, {file.stat().st_size:,} bytes")
+    from . import commands
+
+    commands.record(source, file, ranks=ranks, seconds=seconds, batches=batches)
 
 
 def watch_command(
@@ -113,7 +79,7 @@ def watch_command(
         typer.Option(help="Keep a page of the pictures over time in this file."),
     ] = None,
     sort: Annotated[
-        str, typer.Option(help=f"Order of sessions: {', '.join(SORTS)}.")
+        str, typer.Option(help="Order of sessions: tokens, shared, seen, session.")
     ] = "tokens",
     every: Annotated[
         float, typer.Option(min=0.1, help="Seconds between two pictures.")
@@ -121,33 +87,18 @@ def watch_command(
     seconds: SecondsOption = None,
 ) -> None:
     """Show what every session holds where, live."""
-    if sort not in SORTS:
-        raise SourceFormError(f"--sort {sort} is none of {', '.join(SORTS)}")
-    board, pages = Board(), page.Pages()
-    console = Console()
-    with ExitStack() as stack:
-        feed = stack.enter_context(_Feed(sources, ranks, recordings=True))
-        for name in feed.names:
-            board.expect(name)
-        live: Live | None = None
-        if not once and not json and console.is_terminal:
-            live = stack.enter_context(Live(console=console, screen=True))
+    from . import commands
 
-        def show(*, last: bool) -> None:
-            snapshot = board.snapshot(feed.now(), sort=sort)
-            if html is not None:
-                pages.add(snapshot, html, finish=last)
-            if live is not None:
-                rows = rows_that_fit(console.height, snapshot)
-                live.update(Picture(snapshot, rows=rows), refresh=True)
-            elif json and (last or not once):
-                typer.echo(msgspec.json.encode(snapshot).decode())
-
-        limit = 1.0 if once and seconds is None else seconds
-        _follow(feed, board, show, every=every, seconds=limit)
-    if not json:
-        # The alternate screen is gone with what it showed.
-        console.print(Picture(board.snapshot(feed.now(), sort=sort), rows=40))
+    commands.watch(
+        sources,
+        ranks=ranks,
+        once=once,
+        json=json,
+        html=html,
+        sort=sort,
+        every=every,
+        seconds=seconds,
+    )
 
 
 def verify_command(
@@ -162,133 +113,6 @@ def verify_command(
     ] = False,
 ) -> None:
     """Check a stream against the contract; exit code 1 where it breaks it."""
-    verifier, violations = Verifier(), 0
-    feed = _Feed([source], ranks, recordings=True)
-    with feed, suppress(KeyboardInterrupt):
-        for delivery in feed.deliveries(seconds):
-            if delivery is None:
-                continue
-            for violation in verifier.apply(delivery):
-                violations += 1
-                line = (
-                    msgspec.json.encode(violation).decode() if json else str(violation)
-                )
-                typer.echo(line)
-    if not verifier.batches:
-        raise SourceError(
-            f"{source} sent no batch to check: a publisher sends one only when its"
-            " cache changes, so send the server a request, or look longer"
-        )
-    if json:
-        summary = {
-            "batches": verifier.batches,
-            "events": verifier.events,
-            "violations": violations,
-            "seen": verifier.kinds,
-        }
-        typer.echo(msgspec.json.encode(summary).decode())
-    else:
-        seen = ", ".join(f"{kind} ({n})" for kind, n in sorted(verifier.kinds.items()))
-        typer.echo(
-            f"{violations} violations in {verifier.events} events of"
-            f" {verifier.batches} batches; seen: {seen or 'nothing'}"
-        )
-    if violations:
-        raise typer.Exit(1)
+    from . import commands
 
-
-class _Feed:
-    """Deliveries of sockets, or of recordings."""
-
-    def __init__(
-        self, arguments: list[str], ranks: int, *, recordings: bool = False
-    ) -> None:
-        self._files = [Path(a) for a in arguments if recordings and "://" not in a]
-        for path in self._files:
-            if not path.exists():
-                raise SourceFormError(
-                    f"{path} is neither a file nor a source: write http://host:8000"
-                    " for a server, tcp://host:5557 for a publisher"
-                )
-        if self._files and len(self._files) < len(arguments):
-            raise SourceFormError("recordings and live sources cannot be read at once")
-        if self._files:
-            self.names: list[str] = []
-            return
-        servers = [a for a in arguments if a.startswith(("http://", "https://"))]
-        sources = list(chain.from_iterable(_sources(a, ranks) for a in arguments))
-        self.names = [source.endpoint for source in sources]
-        self._subscriber = _subscribe(sources)
-        self._poll = EpochPoll(servers) if servers else None
-
-    def __enter__(self) -> "_Feed":
-        self._recorded_at = 0.0
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self._files:
-            self._subscriber.close()
-            if self._poll is not None:
-                self._poll.close()
-
-    def now(self) -> float:
-        """The reader's clock: of a recording, that of its last delivery."""
-        return self._recorded_at if self._files else time.time()
-
-    def deliveries(self, seconds: float | None) -> Iterator[Delivery | None]:
-        """Each delivery, and None whenever there is none for a moment."""
-        if self._files:
-            for delivery in chain.from_iterable(map(record.read, self._files)):
-                self._recorded_at = delivery.at
-                yield delivery
-            return
-        end = float("inf") if seconds is None else time.monotonic() + seconds
-        while time.monotonic() < end:
-            yield from self._subscriber.poll(min(0.2, end - time.monotonic()))
-            if self._poll is not None:
-                yield from self._subscriber.announce(self._poll.latest)
-            yield None
-
-
-def _follow(
-    feed: _Feed,
-    board: Board,
-    show: Callable[..., None],
-    *,
-    every: float,
-    seconds: float | None,
-) -> None:
-    """Show a picture every so often until the feed ends, or Ctrl-C does it."""
-    due = float("-inf")
-    with suppress(KeyboardInterrupt):
-        for delivery in feed.deliveries(seconds):
-            if delivery is not None:
-                board.apply(delivery)
-            if feed.now() >= due + every:
-                due = feed.now()
-                show(last=False)
-    show(last=True)
-
-
-def _sources(argument: str, ranks: int) -> list[Source]:
-    if argument.startswith(("http://", "https://")):
-        return discover(argument)
-    endpoint, _, replay = argument.partition(",")
-    for address in filter(None, (endpoint, replay)):
-        if not address.startswith(("tcp://", "ipc://")):
-            raise SourceFormError(
-                f"{argument} is no source: write http://host:8000 for a server, or"
-                " tcp://host:5557 for a publisher"
-            )
-    source = Source(endpoint, replay or None)
-    return [source.rank(rank) for rank in range(ranks)]
-
-
-def _subscribe(sources: list[Source]) -> Subscriber:
-    try:
-        return Subscriber(sources)
-    except zmq.ZMQError as error:
-        names = ", ".join(source.endpoint for source in sources)
-        raise SourceFormError(
-            f"{names} cannot be subscribed to ({error}): check the address"
-        ) from error
+    commands.verify(source, ranks=ranks, seconds=seconds, json=json)
