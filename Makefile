@@ -18,7 +18,7 @@ BENCH := PYTHONPATH=tests:examples $(BIN)/python -m benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test bench bench-routing lint docs env clean
+.PHONY: help demo serve test bench bench-routing lint docs wheel env clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,10 +50,13 @@ docs: $(STAMPS)/docs ## Build the site from docs/ into site/
 	    --doctree-dir $(CACHE)/doctrees docs site
 	@echo "site/index.html"
 
+wheel: $(STAMPS)/dev ## Build our own distribution into dist/
+	@$(BIN)/python -m build --no-isolation --outdir dist .
+
 env: $(STAMPS)/vllm $(STAMPS)/dev $(STAMPS)/docs ## Make .venv with everything in it
 
 clean: ## Remove .venv and what was downloaded and made
-	rm -rf $(VENV) $(CACHE) site
+	rm -rf $(VENV) $(CACHE) site dist
 
 # One stamp for each thing that is in .venv: what is there is not installed again.
 

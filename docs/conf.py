@@ -25,8 +25,8 @@ NAVIGATION = {
     "Start": ("quickstart",),
     "The wire": ("contract", "entrances", "evolution"),
     "Consumers": ("consumers", "gateway", "routing"),
-    "Operators": ("operating", "performance", "limits"),
-    "Contributors": ("patches",),
+    "Operators": ("operating", "tool", "performance", "limits"),
+    "Contributors": ("patches", "releasing"),
 }
 """The pages by the heading that they stand under."""
 

@@ -22,10 +22,12 @@ from documents import (
     blocks,
     blocks_run_by,
     file_of,
+    rows,
     runner_of,
 )
 from sources import sources_of
 from trees import RELEASE_NAMES, ROOT
+from vllm_coordinates import errors
 from vllm_coordinates.errors import AnchorError
 from vllm_coordinates.plan import make_plan
 from vllm_coordinates.semantic import Edit
@@ -208,3 +210,9 @@ def test_the_contract_names_every_field_that_a_patch_adds() -> None:
         for name in re.findall(r"^ *(\w+): ", edit.text, re.MULTILINE)
     }
     assert [name for name in sorted(fields) if f"`{name}`" not in contract] == []
+
+
+def test_the_exit_codes_are_those_of_the_errors():
+    shown = {int(code): meaning for code, meaning in rows("docs/tool.md", "Exit codes")}
+    told = re.findall(r"^\| (\d+) +\| (.*?) +\|$", errors.__doc__, re.MULTILINE)
+    assert shown == {int(code): meaning for code, meaning in told}

@@ -3,7 +3,9 @@
 
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -15,7 +17,16 @@ RELEASE = "0.33.0"
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make wheel` writes: a source archive, and the wheel built from that."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder]
+    subprocess.run([*command, ROOT], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with this project and upstream's Python files in it."""
     folder = tmp_path_factory.mktemp("bare")
     environment = folder / "venv"
@@ -28,7 +39,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stock = write_wheel(folder, version=RELEASE, sources=files)
     pip = [environment / "bin/pip", "install", "--quiet"]
     subprocess.run([*pip, "--no-deps", stock], check=True)
-    subprocess.run([*pip, "."], check=True, cwd=ROOT)
+    subprocess.run([*pip, *dist.glob("*.whl")], check=True)
     return environment
 
 
@@ -58,3 +69,23 @@ def test_it_applies_and_gives_every_byte_back(environment):
 def test_it_shows_what_it_would_make_of_another_tree(environment):
     shown = run(environment, "diff", "--tree", str(sources_of("0.32.0")))
     assert "+        self.admissions.clear()" in shown
+
+
+def test_pip_makes_the_same_wheel_of_a_checkout(dist, tmp_path):
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--wheel-dir", tmp_path, ROOT], check=True)
+    ours, theirs = (contents(*folder.glob("*.whl")) for folder in (dist, tmp_path))
+    assert ours == theirs
+
+
+def test_the_source_archive_carries_what_the_wheel_is_tested_with(dist):
+    [archive] = dist.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        names = {name.partition("/")[2] for name in tar.getnames()}
+    assert {"Makefile", "docs/contract.md", "benchmarks/pool.py"} <= names
+    assert {"patches/0110_attribution.py", "tests/test_install.py"} <= names
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with ZipFile(wheel) as opened:
+        return {name: opened.read(name) for name in opened.namelist()}
