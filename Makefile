@@ -18,7 +18,7 @@ BENCH := PYTHONPATH=tests:examples $(BIN)/python -m benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test bench bench-routing lint docs wheel env clean
+.PHONY: help demo serve test test-upstream bench bench-routing lint docs wheel env clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ serve: $(STAMPS)/vllm ## The same, and leave the server running until Ctrl-C
 
 test: $(STAMPS)/vllm $(STAMPS)/dev $(STAMPS)/docs ## Run every test
 	@$(BIN)/python -m pytest --cov -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+test-upstream: $(STAMPS)/vllm $(STAMPS)/dev ## Run vLLM's own tests on stock and on patched, RELEASE=0.32.0
+	@PYTHONPATH=tests:examples:. $(BIN)/python -m upstream.run $(if $(RELEASE),--release $(RELEASE))
 
 bench: $(STAMPS)/vllm $(STAMPS)/dev ## Measure what events cost, and rewrite docs/performance.md
 	@for name in pool wire memory publisher serve stream page; do \

@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 from sources import CACHE
-from trees import ROOT, digest_of, kept, patched_tree, write_changes
+from trees import ROOT, digest_of, kept, patched_tree, stock_tree, write_changes
 from vllm_coordinates.plan import make_plan
 
 SERVED = "0.32.0"
@@ -40,13 +40,20 @@ def patched() -> Path:
     return kept(_TREES / f"patched-{SERVED}-{digest_of(changes)}", write)
 
 
-def patched_0_33() -> Path:
-    """0.33.0's sources with the series applied, over 0.32.0's compiled extensions.
+def stock_0_33() -> Path:
+    """0.33.0's sources over 0.32.0's compiled extensions.
 
     Good for tests of 0.33.0's Python code; nothing that anybody should ship.
     """
-    sources = patched_tree("0.33.0")
+    return _over_extensions(stock_tree("0.33.0"))
 
+
+def patched_0_33() -> Path:
+    """The same with the series applied."""
+    return _over_extensions(patched_tree("0.33.0"))
+
+
+def _over_extensions(sources: Path) -> Path:
     def write(tree: Path) -> None:
         _link_all(sources, tree)
         for extension in (stock() / "vllm").glob("*.so"):
