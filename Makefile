@@ -21,7 +21,7 @@ BENCH := PYTHONPATH=tests:examples $(BIN)/python -m benchmarks
 .PHONY: help demo serve test test-upstream bench bench-routing lint docs wheel env clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMPS)/vllm ## Serve a tiny model on a patched vLLM and show the labels come back
 	@$(DEMO)

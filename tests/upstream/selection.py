@@ -69,7 +69,7 @@ DESELECTED = {
 
 _HEADER = (
     "msgspec sizes an event's map header by the fields that it may have; the publisher"
-    " gives unlabeled events stock's shape, which tests/engine/test_stock_bytes.py holds"
+    " gives unlabeled ones stock's shape, as tests/engine/test_stock_bytes.py holds"
 )
 _EVENTS = "tests/distributed/test_kv_cache_events.py::test_block_stored"
 
