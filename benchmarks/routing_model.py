@@ -3,13 +3,12 @@
 
 import hashlib
 import json
-import os
 import shutil
-import tempfile
 from pathlib import Path
 
 from cpu_engine import tiny_model
 from cpu_engine.tiny_model import TinyModel
+from trees import kept
 
 MAX_MODEL_LEN = 6720
 
@@ -22,15 +21,7 @@ def ensure_model(cache: Path) -> Path:
     base = tiny_model.ensure_model(TinyModel.QWEN2, cache)
     recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
     folder = cache / f"routing-{recipe}-{base.name}"
-    if folder.is_dir():
-        return folder
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=cache))
-    try:
-        _write(base, draft)
-        os.replace(draft, folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return folder
+    return kept(folder, lambda draft: _write(base, draft))
 
 
 def _write(base: Path, folder: Path) -> None:

@@ -56,6 +56,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if left_out else None
 
 
+# First: xdist takes the groups as it finds them.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Side by side (`-n 2 --dist loadgroup`): what shares a server stays together."""
     for item in items:
