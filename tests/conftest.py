@@ -67,6 +67,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(str(group)))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.getoption("loadgroup", False):
+        alone = [item.nodeid for item in session.items if "@" not in item.nodeid]
+        assert not alone, f"pytest-xdist has not grouped {alone[0]}"
+
+
 def _imports_vllm(path: Path) -> bool:
     path = path.absolute()
     return any(folder in (path, *path.parents) for folder in ON_A_TREE)
