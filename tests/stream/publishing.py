@@ -55,10 +55,16 @@ class Publisher:
     def replay(self) -> str:
         return f"tcp://127.0.0.1:{self.ports[1]}"
 
-    def wait_for_reader(self) -> None:
-        """Return once a reader's subscription is here."""
-        assert self._pub.poll(60_000), "no reader subscribed in a minute"
+    def has_reader(self, seconds: float = 0.0) -> bool:
+        """Is a reader's subscription here, or within `seconds`?
+
+        A reader on the caller's own thread is to be polled meanwhile: ZeroMQ
+        subscribes anew, after a connection broke, on the thread that reads.
+        """
+        if not self._pub.poll(round(1000 * seconds)):
+            return False
         self._pub.recv()
+        return True
 
     def publish(self, batch: EventBatch, *, heard: bool = True) -> None:
         """Send the next batch, or lose it on the way."""

@@ -88,7 +88,7 @@ def test_batches_arrive_in_order_from_any_number_of_endpoints(
     publishers = [publisher_of() for _ in range(3)]
     reader = read(*(Source(p.endpoint) for p in publishers))
     for publisher in publishers:
-        publisher.wait_for_reader()
+        reader.until(publisher.has_reader)
         for ts in range(3):
             publisher.publish(batch(ts))
     reader.until(lambda: len(reader.batches) == 9)
@@ -121,7 +121,7 @@ def test_a_late_reader_learns_what_is_remembered_without_a_new_event(
 def test_a_gap_is_healed(publisher_of: Open, read: Callable[..., Reader]) -> None:
     publisher = publisher_of()
     reader = read(Source(publisher.endpoint, publisher.replay))
-    publisher.wait_for_reader()
+    reader.until(publisher.has_reader)
     publisher.publish(batch(0))
     reader.until_batches(0)
     for ts in range(1, 5):
@@ -138,7 +138,7 @@ def test_only_the_history_that_was_asked_for_is_replayed(
         publisher.publish(batch(ts))
     reader = read(Source(publisher.endpoint, publisher.replay))
     reader.until(lambda: len(reader.batches) == 50)
-    publisher.wait_for_reader()
+    reader.until(publisher.has_reader)
     publisher.publish(batch(50), heard=False)
     publisher.publish(batch(51))
     reader.until_batches(49, 50, 51)
@@ -159,7 +159,7 @@ def test_a_replay_that_loses_replies_is_asked_again(
     publisher = DroppingPublisher()
     opened.callback(publisher.close)
     reader = read(Source(publisher.endpoint, publisher.replay))
-    publisher.wait_for_reader()
+    reader.until(publisher.has_reader)
     publisher.publish(batch(0))
     reader.until_batches(0)
     for ts in range(1, 12):
@@ -181,7 +181,7 @@ def test_a_replay_that_never_answers_drops_and_reading_goes_on(
     publisher = SilentPublisher()
     opened.callback(publisher.close)
     reader = read(Source(publisher.endpoint, publisher.replay), replay_seconds=0.2)
-    publisher.wait_for_reader()
+    reader.until(publisher.has_reader)
     publisher.publish(batch(0))
     reader.until_batches(0)
     publisher.publish(batch(1), heard=False)
@@ -208,7 +208,7 @@ def test_a_malformed_reply_drops_and_reading_goes_on(
     publisher = BabblingPublisher()
     opened.callback(publisher.close)
     reader = read(Source(publisher.endpoint, publisher.replay))
-    publisher.wait_for_reader()
+    reader.until(publisher.has_reader)
     publisher.publish(batch(0))
     reader.until_batches(0)
     publisher.publish(batch(1), heard=False)
@@ -236,7 +236,7 @@ def test_any_bytes_are_reported_and_reading_goes_on(
 ) -> None:
     publisher = publisher_of()
     reader = read(Source(publisher.endpoint))
-    publisher.wait_for_reader()
+    reader.until(publisher.has_reader)
     publisher.send_frames(frames)
     publisher.publish(batch(0))
     reader.until_batches(0)
@@ -250,7 +250,7 @@ def test_a_frame_of_100_mb_is_reported_and_reading_goes_on(
 ) -> None:
     publisher = publisher_of()
     reader = read(Source(publisher.endpoint))
-    publisher.wait_for_reader()
+    reader.until(publisher.has_reader)
     publisher.send(7, bytes(100_000_000))
     publisher.publish(batch(0))
     reader.until_batches(0)
@@ -264,7 +264,7 @@ def test_more_topics_than_publishers_can_be_are_reported(
 ) -> None:
     publisher = publisher_of()
     reader = read(Source(publisher.endpoint))
-    publisher.wait_for_reader()
+    reader.until(publisher.has_reader)
     for topic in range(300):
         publisher.send_frames([str(topic).encode(), bytes(8), b""])
     reader.until(lambda: len(reader.of(Trouble)) == 300)
@@ -280,7 +280,7 @@ def test_publishers_that_connect_are_told_apart_by_topic(
     publisher = Publisher(topic=b"kv@pod-1")
     opened.callback(publisher.close)
     reader = read(Source(publisher.endpoint, topic="kv@"))
-    publisher.wait_for_reader()
+    reader.until(publisher.has_reader)
     publisher.publish(batch(0))
     publisher.send_frames(
         [b"kv@pod-2", bytes(8), publisher.batches[0][1]],
@@ -296,7 +296,7 @@ def test_a_reader_that_stalls_loses_nothing(
 ) -> None:
     publisher = publisher_of()
     reader = read(Source(publisher.endpoint))
-    publisher.wait_for_reader()
+    reader.until(publisher.has_reader)
     for ts in range(20_000):
         publisher.publish(batch(ts))
     reader.until(lambda: len(reader.batches) == 20_000)
@@ -345,7 +345,7 @@ def test_killed_and_started_again_on_the_same_port_twenty_times(
     for generation in range(20):
         publisher = Publisher(ports=first.ports, replay=replay) if generation else first
         opened.callback(publisher.close)
-        publisher.wait_for_reader()
+        reader.until(publisher.has_reader)
         live_and_die(publisher, generation, reader, epochs=epochs, busy=traffic)
     drops = [d for d in reader.of(Dropped) if isinstance(d, Dropped)]
     assert len(drops) >= 19
@@ -357,7 +357,7 @@ def test_the_last_words_of_a_killed_publisher_are_not_the_next_ones(
 ) -> None:
     publisher = publisher_of()
     reader = read(Source(publisher.endpoint))
-    publisher.wait_for_reader()
+    reader.until(publisher.has_reader)
     engine = Engine()
     for length in range(4, 400, 4):
         engine.request(tuple(range(length)), continuation="c", session="s")
@@ -374,7 +374,7 @@ def test_a_blink_of_the_connection_costs_nothing_where_it_can_be_proven(
     publisher = Publisher()
     opened.callback(publisher.close)
     reader = read(Source(publisher.endpoint, publisher.replay))
-    publisher.wait_for_reader()
+    reader.until(publisher.has_reader)
     publisher.publish(batch(0))
     reader.until_batches(0)
     history, ports = list(publisher.batches), publisher.ports
