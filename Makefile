@@ -18,7 +18,7 @@ BENCH := PYTHONPATH=tests:examples $(BIN)/python -m benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test test-upstream bench bench-routing lint docs wheel env clean
+.PHONY: help demo serve test test-upstream soak bench bench-routing lint docs wheel env clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ test: $(STAMPS)/vllm $(STAMPS)/dev $(STAMPS)/docs ## Run every test
 
 test-upstream: $(STAMPS)/vllm $(STAMPS)/dev ## Run vLLM's own tests on stock and on patched, RELEASE=0.32.0
 	@PYTHONPATH=tests:examples:. $(BIN)/python -m upstream.run $(if $(RELEASE),--release $(RELEASE))
+
+soak: $(STAMPS)/vllm $(STAMPS)/dev ## Run the state machines for long, STEPS=1000000 RELEASE=0.33.0
+	@PYTHONPATH=tests:. $(BIN)/python -m pool.soak $(if $(STEPS),--steps $(STEPS)) \
+	    $(if $(RELEASE),--release $(RELEASE))
 
 bench: $(STAMPS)/vllm $(STAMPS)/dev ## Measure what events cost, and rewrite docs/performance.md
 	@for name in pool wire memory publisher serve stream page; do \

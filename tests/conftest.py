@@ -26,7 +26,7 @@ settings.register_profile(
 settings.load_profile("unhurried")
 
 
-SERVERS = {"engine", "servers"}
+SERVERS = {"engine", "servers", "stock", "patched_traffic", "switched_off"}
 """Fixtures that a folder's tests share."""
 
 

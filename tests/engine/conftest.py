@@ -11,6 +11,7 @@ from cpu_engine.server import ServerOptions
 from cpu_engine.tiny_model import TinyModel, ensure_model
 from engine import served_trees
 from engine.engine import Engine, running
+from engine.traffic import SMALL_POOL, reset, talk
 from sources import CACHE
 
 Options = Callable[..., ServerOptions]
@@ -43,3 +44,42 @@ def engine(options: Options) -> Iterator[Engine]:
         options(served_trees.patched(), kv_events={"send_publisher_epoch": True})
     ) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def switched_off(options: Options) -> Iterator[Engine]:
+    """Patched 0.32.0 with labels switched off, and a pool that evicts."""
+    switch = {"kv_events": {"coordinates": False}}
+    with running(options(served_trees.patched(), **SMALL_POOL | switch)) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def stock(options: Options) -> Iterator[tuple[Engine, list[bytes]]]:
+    """Stock 0.32.0, and what it published for `talk` and `reset` at first."""
+    with running(options(served_trees.stock(), **SMALL_POOL)) as started:
+        yield started, talk(started) + reset(started)
+
+
+@pytest.fixture
+def stock_engine(stock: tuple[Engine, list[bytes]]) -> Engine:
+    """Stock 0.32.0."""
+    return stock[0]
+
+
+@pytest.fixture(scope="session")
+def stock_traffic(stock: tuple[Engine, list[bytes]]) -> list[bytes]:
+    """The payloads of stock 0.32.0 for `talk` and `reset`."""
+    return stock[1]
+
+
+@pytest.fixture(scope="session")
+def patched_traffic(options: Options) -> dict[str, list[bytes]]:
+    """Those of patched 0.32.0, and then of labeled `talk` in each mode, by mode."""
+    labels: dict[str, Any] = {"session_id": "s", "continuation_id": "c"}
+    with running(options(served_trees.patched(), **SMALL_POOL)) as patched:
+        found = {"unlabeled": talk(patched) + reset(patched)}
+        for number, mode in enumerate(("incremental", "full", "coordinates"), 1):
+            xargs = {"kv_cache_report_mode": mode}
+            found[mode] = talk(patched, 10 + 100 * number, **labels, vllm_xargs=xargs)
+    return found

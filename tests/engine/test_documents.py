@@ -20,8 +20,7 @@ from cpu_engine import demo
 from cpu_engine.server import MODEL_NAME, EngineServer
 from documents import blocks, blocks_run_by, commands_run_by, rows
 from engine import served_trees
-from engine.conftest import Options
-from engine.engine import BLOCK, fresh_tokens, running
+from engine.engine import BLOCK, Engine, fresh_tokens
 from sources import CACHE
 
 HERE = Path(__file__)
@@ -231,13 +230,14 @@ class TestTheRefusals:
 
 
 def test_a_stock_engine_serves_labeled_requests_and_names_no_label(
-    options: Options,
+    stock_engine: Engine,
 ) -> None:
     """`docs/evolution.md`: engines of both kinds behind one gateway."""
     labels = {"session_id": "s", "continuation_id": "c"}
     mode = {"vllm_xargs": {"kv_cache_report_mode": "coordinates"}}
-    with running(options(served_trees.stock())) as stock:
-        stock.complete(fresh_tokens(2 * BLOCK), **labels, **mode).raise_for_status()
-        [event] = stock.stored()
+    stock_engine.events()
+    prompt = fresh_tokens(2 * BLOCK)
+    stock_engine.complete(prompt, **labels, **mode).raise_for_status()
+    [event] = stock_engine.stored()
     assert len(event.block_hashes) == 2
     assert (event.session_id, event.continuation_id) == ("s", None)

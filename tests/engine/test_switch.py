@@ -1,29 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`"coordinates": false` keeps labels off the wire, whatever clients send."""
 
-from collections.abc import Iterator
-
-import pytest
-
-from engine import served_trees
-from engine.conftest import Options
-from engine.engine import BLOCK, Engine, fresh_tokens, running
+from engine.engine import BLOCK, Engine, fresh_tokens
 
 LABELS = {"session_id": "s", "continuation_id": "c"}
-
-
-@pytest.fixture(scope="module")
-def switched_off(options: Options) -> Iterator[Engine]:
-    """Patched 0.32.0 with labels switched off, and a pool that evicts."""
-    with running(
-        options(
-            served_trees.patched(),
-            num_blocks=9,
-            max_model_len=8 * BLOCK,
-            kv_events={"coordinates": False},
-        )
-    ) as started:
-        yield started
 
 
 def test_no_event_carries_a_continuation(switched_off: Engine) -> None:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -18,18 +18,24 @@ from threading import Thread
 from typing import Any, ClassVar, Protocol
 from urllib.request import Request, urlopen
 
+from engine.engine import BLOCK
 from sources import CACHE
+from vllm_coordinates.stream.wire import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    decode_batch,
+)
 
 HERE = Path(__file__).parent
 SECONDS = 20.0
-BLOCK = 16
 
 
 class Consumer(Protocol):
     """A consumer that reads one publisher."""
 
-    def read(self) -> set[int]:
-        """Which of the batches it took in, by sequence number."""
+    def has_read(self, batches: Sequence[bytes], numbers: Set[int]) -> bool:
+        """Is it where a reader is that took in these of the batches and no other?"""
         ...
 
     def refused(self) -> bool:
@@ -100,19 +106,16 @@ class Smg:
         finally:
             process.close()
 
-    def read(self) -> set[int]:
-        batches = [json.loads(line) for line in self._process.lines if line[0] == "{"]
-        return {batch["seq"] for batch in batches if "seq" in batch}
+    def has_read(self, batches: Sequence[bytes], numbers: Set[int]) -> bool:
+        lines = [json.loads(line) for line in self._process.lines if line[0] == "{"]
+        return {line["seq"] for line in lines if "seq" in line} == numbers
 
     def refused(self) -> bool:
         return self._process.has("Failed to decode") or self._process.has("aborted")
 
 
 class Dynamo:
-    """Dynamo's standalone indexer: what is in its dump.
-
-    It tells hashes, not batches; batch N of a test stores hash N + 1, or none.
-    """
+    """Dynamo's standalone indexer: the hashes in its dump."""
 
     def __init__(self, process: _Process, port: int) -> None:
         self._process = process
@@ -134,14 +137,15 @@ class Dynamo:
         finally:
             process.close()
 
-    def read(self) -> set[int]:
+    def has_read(self, batches: Sequence[bytes], numbers: Set[int]) -> bool:
         dump = answer(f"http://127.0.0.1:{self._port}/dump")
-        return {
-            block["block_hash"] - 1
+        found = {
+            block["block_hash"]
             for model in dump.values()
             for event in model["events"]
             for block in event["event"]["data"]["stored"]["blocks"]
         }
+        return found == resident([batches[number] for number in sorted(numbers)])
 
     def refused(self) -> bool:
         return self._process.has("Failed to decode")
@@ -188,12 +192,27 @@ class Router:
             process.close()
             healthy.close()
 
-    def read(self) -> set[int]:
+    def has_read(self, batches: Sequence[bytes], numbers: Set[int]) -> bool:
         found = map(self._APPLIED.search, self._process.lines)
-        return {int(match[1]) for match in found if match}
+        return {int(match[1]) for match in found if match} == numbers
 
     def refused(self) -> bool:
         return self._process.has("kv_index decode batch")
+
+
+def resident(batches: Sequence[bytes]) -> set[int]:
+    """The hashes that a reader by hash believes in after these batches."""
+    found: set[int] = set()
+    for payload in batches:
+        for event in decode_batch(payload).events:
+            match event:
+                case BlockStored():
+                    found |= {int(h) for h in event.block_hashes}
+                case BlockRemoved():
+                    found -= {int(h) for h in event.block_hashes}
+                case AllBlocksCleared():
+                    found.clear()
+    return found
 
 
 def wait_until(done: Callable[[], bool], seconds: float = SECONDS) -> bool:
