@@ -101,6 +101,7 @@ def options(name: str) -> ServerOptions:
         cache=CACHE / "vllm",
         tree=served_trees.patched(),
         num_blocks=256,
+        max_model_len=2048,
         extra_args=("--served-model-name", name, MODEL_NAME),
     )
 

@@ -22,7 +22,8 @@ LOST = {
     "param": None,
     "code": 502,
 }
-LONG = {"max_tokens": 800, "ignore_eos": True}
+# Long enough to be in flight still when a busy machine comes to the kill.
+LONG = {"max_tokens": 1800, "ignore_eos": True}
 
 
 class Doomed:
