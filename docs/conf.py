@@ -26,7 +26,7 @@ NAVIGATION = {
     "The wire": ("contract", "entrances", "evolution"),
     "Consumers": ("consumers", "gateway", "routing"),
     "Operators": ("operating", "tool", "performance", "limits"),
-    "Contributors": ("patches", "releasing"),
+    "Contributors": ("patches", "testing", "releasing"),
 }
 """The pages by the heading that they stand under."""
 

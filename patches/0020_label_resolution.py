@@ -51,6 +51,7 @@ EDITS = [
     add_import(
         SERVING,
         "from vllm.entrypoints.generate.base.coordinates import (\n"
+        "    asks_for_coordinates,\n"
         "    label_from_headers,\n"
         "    resolve_continuation_id,\n"
         "    resolve_label,\n"
@@ -83,6 +84,8 @@ EDITS = [
             request: ChatCompletionRequest | CompletionRequest | ResponsesRequest,
             raw_request: Request | None,
         ) -> str | None:
+            if not asks_for_coordinates(request, raw_request):
+                return None
             config = self.engine_client.vllm_config.kv_events_config
             return resolve_continuation_id(request, raw_request, config)
         """,

@@ -47,6 +47,11 @@ COMMANDS = {
     ".venv/bin/vllm-coordinates verify": "tests/engine/test_documents.py",
     ".venv/bin/vllm-coordinates watch": "tests/engine/test_documents.py",
     ".venv/bin/python -m pytest tests/pool --release": "tests/test_every_release.py",
+    "make soak": "tests/pool/test_soak.py, for a moment",
+    "make test-upstream": "tests/upstream/test_short.py, a part of it",
+    "RESTARTS=20 .venv/bin/python -m pytest tests/stream/test_real_engine.py": (
+        "tests/stream/test_real_engine.py, once"
+    ),
     "docker build": "tests/test_container.py",
 }
 """How each command of a `console` block starts, and what runs it."""

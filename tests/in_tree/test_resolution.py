@@ -5,6 +5,7 @@ import pytest
 from fastapi import Request
 
 from vllm.entrypoints.generate.base.coordinates import (
+    asks_for_coordinates,
     check_token_request,
     label_from_headers,
     resolve_continuation_id,
@@ -124,6 +125,20 @@ class TestPrecedence:
     def test_what_loses_need_not_be_one(self, bad, name, body):
         request = body(**{name: "a"}, vllm_xargs={name: bad})
         assert resolve_label(name, request, raw((HEADERS[name], bad))) == "a"
+
+
+def test_of_a_request_that_asks_for_nothing_no_more_is_looked_at(body):
+    assert not asks_for_coordinates(body(), None)
+    assert not asks_for_coordinates(body(session_id="", vllm_xargs={}), raw())
+    assert not asks_for_coordinates(body(), raw(("X-Other", "c")))
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_whatever_names_a_label_or_a_mode_asks(name, body):
+    assert asks_for_coordinates(body(**{name: "c"}), None)
+    assert asks_for_coordinates(body(), raw((HEADERS[name].lower(), "\n")))
+    assert asks_for_coordinates(body(vllm_xargs={name: 1}), None)
+    assert asks_for_coordinates(body(vllm_xargs={"kv_cache_report_mode": "a"}), None)
 
 
 class TestContinuation:

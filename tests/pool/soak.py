@@ -17,7 +17,7 @@ from typing import Any
 from trees import RELEASE_NAMES, environment, patched_tree
 
 CHUNK = 500
-"""Histories between two lines of output; each has a seed of its own."""
+"""Histories between two lines of output; each chunk has a seed of its own."""
 
 
 def main() -> None:
@@ -36,8 +36,8 @@ def main() -> None:
     sys.exit(subprocess.call(command, env=tree))
 
 
-def soak(steps: int, first_seed: int) -> None:
-    """Check `steps` steps, half of them of each machine."""
+def soak(steps: int, first_seed: int, chunk: int = CHUNK) -> None:
+    """Check `steps` steps or more, half of them of each machine."""
     from pool.test_pool_machine import PoolHistory
     from pool.test_scheduler_machine import SchedulerHistory
 
@@ -45,14 +45,14 @@ def soak(steps: int, first_seed: int) -> None:
     for machine in (PoolHistory, SchedulerHistory):
         done, seed, started = 0, first_seed, time.monotonic()
         while done < steps // 2:
-            done += _run(machine, seed)
+            done += _run(machine, seed, chunk)
             rate = done / (time.monotonic() - started)
             name = machine.__name__
             print(f"{name}: seed {seed}, {done:,} steps, {rate:,.0f}/s", flush=True)
             seed += 1
 
 
-def _run(machine: Any, seed: int) -> int:
+def _run(machine: Any, seed: int, chunk: int) -> int:
     """Run a chunk of histories; the number of their steps."""
     import hypothesis
     from hypothesis.stateful import run_state_machine_as_test
@@ -65,7 +65,7 @@ def _run(machine: Any, seed: int) -> int:
             steps += 1
             super().check_invariants(*args)
 
-    settings = hypothesis.settings(machine.TestCase.settings, max_examples=CHUNK)
+    settings = hypothesis.settings(machine.TestCase.settings, max_examples=chunk)
     run_state_machine_as_test(hypothesis.seed(seed)(Counted), settings=settings)
     return steps
 

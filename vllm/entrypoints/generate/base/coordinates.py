@@ -83,6 +83,21 @@ def resolve_label(name: str, request: Any, raw_request: Request | None) -> str |
     return label
 
 
+def asks_for_coordinates(request: Any, raw_request: Request | None) -> bool:
+    """Whether a request may carry a label or a report mode, good or bad.
+
+    Of one that does not, nothing else is looked at.
+
+    Args:
+        request: The parsed body.
+        raw_request: The HTTP request; None for one that has no headers.
+    """
+    if request.vllm_xargs or any(getattr(request, name, None) for name in HEADERS):
+        return True
+    headers = () if raw_request is None else raw_request.headers
+    return any(header in headers for header in HEADERS.values())
+
+
 def resolve_continuation_id(
     request: Any, raw_request: Request | None, config: "KVEventsConfig | None"
 ) -> str | None:
