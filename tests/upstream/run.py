@@ -45,7 +45,8 @@ def main(
     stock, patched = (
         run(release, tree(), SHORT if short else PATHS) for tree in TREES[release]
     )
-    found = list(differences(stock, patched, CHANGED))
+    changed = {t: why for t, (why, releases) in CHANGED.items() if release in releases}
+    found = list(differences(stock, patched, changed))
     for line in found:
         print(line)
     print(f"vLLM {release}, stock:   {summary(stock)}")
