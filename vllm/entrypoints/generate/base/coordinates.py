@@ -45,9 +45,9 @@ def label_from_headers(name: str, raw_request: Request | None) -> str | None:
             times with different values: the one who set the first need not be the
             one who is trusted.
     """
-    if raw_request is None:
-        return None
     header = HEADERS[name]
+    if raw_request is None or header not in raw_request.headers:
+        return None
     values = {value for value in raw_request.headers.getlist(header) if value}
     if len(values) > 1:
         raise VLLMValidationError(
