@@ -75,7 +75,7 @@ def stock_traffic(stock: tuple[Engine, list[bytes]]) -> list[bytes]:
 
 @pytest.fixture(scope="session")
 def patched_traffic(options: Options) -> dict[str, list[bytes]]:
-    """Those of patched 0.32.0, and then of labeled `talk` in each mode, by mode."""
+    """Those of patched 0.32.0 as "unlabeled", then of labeled `talk` by report mode."""
     labels: dict[str, Any] = {"session_id": "s", "continuation_id": "c"}
     with running(options(served_trees.patched(), **SMALL_POOL)) as patched:
         found = {"unlabeled": talk(patched) + reset(patched)}

@@ -100,7 +100,7 @@ class Smg:
     @contextmanager
     def on(cls, endpoint: str) -> Iterator["Smg"]:
         """The relay, subscribed to `endpoint`."""
-        process = _Process([environment("smg"), HERE / "relay_reader.py", endpoint])
+        process = _Process([environment("smg"), HERE / "smg_relay.py", endpoint])
         try:
             yield cls(process)
         finally:
@@ -167,7 +167,9 @@ class Router:
         """The router, with one worker whose events are at `endpoint`."""
         worker_port, ports = free_port(), (free_port(), free_port())
         worker = f"http://127.0.0.1:{worker_port}"
-        healthy = _Process([sys.executable, HERE / "worker.py", str(worker_port)])
+        healthy = _Process(
+            [sys.executable, HERE / "router_worker.py", str(worker_port)]
+        )
         options = {
             "--policy": "kv_aware",
             "--worker-urls": worker,

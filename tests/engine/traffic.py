@@ -20,7 +20,8 @@ def talk(engine: Engine, first: int = 10, **labels: Any) -> list[bytes]:
     Args:
         engine: The server.
         first: The first token, so that one talk shares no prefix with another.
-        labels: Fields for the body of every request but those that have their own.
+        labels: Fields of the body of every request; without them, every third has
+            a session_id, which stock knows.
     """
     prefix = list(range(first, first + 3 * BLOCK))
     for turn in range(4):

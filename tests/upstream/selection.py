@@ -77,15 +77,13 @@ _HEADER = (
 )
 _EVENTS = "tests/distributed/test_kv_cache_events.py::test_block_stored"
 
-_ALL = ("0.32.0", "0.33.0")
-
 CHANGED = {
     f"{_EVENTS}_locality_is_wire_compatible": (_HEADER, ("0.32.0",)),
     f"{_EVENTS}_session_id_is_wire_compatible": (_HEADER, ("0.32.0",)),
     "tests/entrypoints/openai/test_session_id.py"
     "::test_get_session_id_ignores_empty_and_non_string_values": (
         "a label that is no string is refused by name, not ignored",
-        _ALL,
+        ("0.32.0", "0.33.0"),
     ),
 }
 """Test -> why its outcome rightly differs on a patched tree, and of which releases."""
