@@ -34,7 +34,7 @@ def main(
     contexts: Annotated[
         str, typer.Option(help="Tokens of each, after one another.")
     ] = "2048,8192,32768,131072",
-    rounds: Annotated[int, typer.Option(help="Pairs of publications.")] = 15,
+    rounds: Annotated[int, typer.Option(help="Pairs of publications.")] = 9,
     output: Annotated[Path | None, typer.Option(help="The JSON file.")] = None,
 ) -> None:
     """Measures what is published of a context, by mode."""

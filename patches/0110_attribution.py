@@ -91,10 +91,10 @@ EDITS = [
     insert_before(
         POOL,
         "BlockPool._emit_block_removed_events",
-        "for block_hash in block_hashes:\n    $$$",
+        "self.kv_event_queue.append($$$)",
         """
-        if self.admissions.attributions:
-            block_hashes = self.admissions.withdraw(block_hashes)
+        if self.admissions.attributions and self.admissions.withdraw(block_hash):
+            continue
         """,
     ),
     insert_before(

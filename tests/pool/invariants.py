@@ -74,7 +74,7 @@ class Readers:
         self._check_spans(spans)
 
     def _queued(self) -> EventBatch:
-        self._pool.admissions.settle()
+        self._pool.admissions._complete_run()
         return over_the_wire(self._pool.kv_event_queue)
 
     def _read(self, pending: EventBatch) -> tuple[HashReader, SpanReader]:

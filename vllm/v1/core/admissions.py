@@ -24,7 +24,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 import vllm.envs as envs
-from vllm.distributed.kv_events import MEDIUM_GPU, AllBlocksCleared, BlockRemoved
+from vllm.distributed.kv_events import (
+    MEDIUM_GPU,
+    AllBlocksCleared,
+    BlockRemoved,
+    KVCacheEvent,
+)
 from vllm.logger import init_logger
 from vllm.v1.coordinates import ReportMode
 from vllm.v1.core.coordinate_events import (
@@ -50,6 +55,7 @@ _SPANNED = 2  # An event has named the span.
 _SHARED = 4  # Several blocks have held the hash at once.
 _LENGTH_SHIFT = 3
 _OWNER_SHIFT = 32
+_NO_RUN = -1  # No attribution's value.
 _LENGTH_MASK = (1 << _OWNER_SHIFT - _LENGTH_SHIFT) - 1
 
 
@@ -85,14 +91,15 @@ class Admissions:
         self._next_number = 0
         self._num_cached = 0
         # Touching removals are merged into one event while it is the last queued:
-        # that event, whose it is, and the attribution that would continue the run
-        # towards the sequence's start. Evicting a context goes that way, so this is
-        # the hot path, and it only moves `_run_next`: `settle` brings the event and
-        # the owner's count up to there from `_run_settled`.
+        # that event, its queue, whose it is, and the attribution that would continue
+        # the run towards the sequence's start. Evicting a context goes that way, so
+        # this is the hot path, and it only moves `_run_next`: `_complete_run` brings
+        # the event and the owner's count up to there from `_run_completed`.
         self._run: BlockRemoved | None = None
+        self._run_queue: list[KVCacheEvent] = []
         self._run_owner: _Owner | None = None
-        self._run_next = -1
-        self._run_settled = -1
+        self._run_next = _NO_RUN
+        self._run_completed = _NO_RUN
         self._run_step = 0
 
     def begin(self, request: "Request") -> bool:
@@ -219,50 +226,32 @@ class Admissions:
             self._adopt(request, keys, first_block, num_tokens, block_size, group_id)
         self._publish_span(request, first_block, num_tokens, block_size, group_id)
 
-    def withdraw(
-        self, keys: Sequence[BlockHashWithGroupId]
-    ) -> Sequence[BlockHashWithGroupId]:
-        """Publish the removal of hashes that are attributed to a continuation.
+    def withdraw(self, key: BlockHashWithGroupId) -> bool:
+        """Publish the removal of a hash if it is attributed to a continuation.
 
         Args:
-            keys: Hashes whose (hash, block) pair has just left the cache.
+            key: A hash whose (hash, block) pair has just left the cache.
 
         Returns:
-            The hashes that are attributed to nobody, for upstream to publish.
+            Whether it is attributed; if not, the removal is upstream's to publish.
         """
         try:
-            if len(keys) != 1:
-                return [key for key in keys if self.withdraw((key,))]
-            key = keys[0]
             value = self.attributions.pop(key, None)
-            if value == self._run_next:
-                queue = self._pool.kv_event_queue
-                if queue and queue[-1] is self._run:
-                    self._run_next = value - self._run_step
-                    return ()
+            if value == self._run_next and self._run_queue[-1] is self._run:
+                self._run_next = value - self._run_step
+                return True
             if value is None:
-                return keys
+                return False
             self._withdraw(key, value)
-            return ()
+            return True
         except Exception:
             self.fail("withdraw a block")
-            return keys
+            return False
 
     def settle(self) -> None:
-        """Complete the event that removals are being merged into.
-
-        Called before the event queue is read.
-        """
-        run, owner = self._run, self._run_owner
-        if run is None or owner is None or self._run_next == self._run_settled:
-            return
-        try:
-            merged = (self._run_settled - self._run_next) // self._run_step
-            self._run_settled = self._run_next
-            run.token_offset -= merged * owner.block_size
-            self._release(owner, merged)
-        except Exception:
-            self.fail("settle removals")
+        """Complete the event that removals were merged into: the queue is read now."""
+        self._complete_run()
+        self._end_run()
 
     def clear(self) -> None:
         """Forget everything: the cache was reset."""
@@ -270,8 +259,6 @@ class Admissions:
         self.attributions.clear()
         self._owners.clear()
         self._owner_numbers.clear()
-        self._run = self._run_owner = None
-        self._run_next = self._run_settled = -1
 
     def fail(self, what: str) -> None:
         """Give up after a fault of this module, without a phantom left behind.
@@ -427,7 +414,7 @@ class Admissions:
                 )
             )
             return
-        self.settle()
+        self._complete_run()
         run = self._run
         if self._run_owner is owner and queue and queue[-1] is run:
             if run.num_tokens == token_offset:
@@ -450,11 +437,30 @@ class Admissions:
     def _start_run(self, run: BlockRemoved, owner: _Owner) -> None:
         """Let the removals to come be merged into `run`, the event queued last."""
         self._run = run
+        self._run_queue = self._pool.kv_event_queue
         self._run_owner = owner
         self._run_step = owner.block_size << _LENGTH_SHIFT
-        self._run_next = self._run_settled = self._value(
+        self._run_next = self._run_completed = self._value(
             owner, run.token_offset, _SPANNED
         )
+
+    def _complete_run(self) -> None:
+        """Bring the run's event, and its owner's count, up to `_run_next`."""
+        run, owner = self._run, self._run_owner
+        if run is None or owner is None or self._run_next == self._run_completed:
+            return
+        try:
+            merged = (self._run_completed - self._run_next) // self._run_step
+            self._run_completed = self._run_next
+            run.token_offset -= merged * owner.block_size
+            self._release(owner, merged)
+        except Exception:
+            self.fail("complete a removal")
+
+    def _end_run(self) -> None:
+        self._run = self._run_owner = None
+        self._run_queue = []
+        self._run_next = self._run_completed = _NO_RUN
 
     def _value(self, owner: _Owner, num_tokens: int, flags: int) -> int:
         """The attribution of a hash that covers a prefix of `num_tokens`."""
