@@ -8,7 +8,6 @@ stock events and sends traffic without labels.
 
 import asyncio
 import hashlib
-import socket
 import subprocess
 import threading
 import time
@@ -29,6 +28,7 @@ from gateway.proxy import Gateway
 from gateway.replicas import Replica
 from gateway.routing import ByCoordinates, Choice, Router, load
 from gateway.serve import Address, serve
+from ports import free_ports
 from vllm_coordinates.stream.index import Index
 
 VLLM_ROUTER = "vllm-router==0.1.17"
@@ -190,7 +190,7 @@ def vllm_router(
             check=True,
             stderr=subprocess.DEVNULL,
         )
-    [port, metrics] = _free_ports(2)
+    [port, metrics] = free_ports(2)
     sources = (
         f"--kv-event-source={s.url}={s.event_sources()[0].endpoint}" for s in servers
     )
@@ -218,17 +218,6 @@ def vllm_router(
     finally:
         process.terminate()
         process.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for free in sockets:
-            free.bind(("127.0.0.1", 0))
-        return [free.getsockname()[1] for free in sockets]
-    finally:
-        for free in sockets:
-            free.close()
 
 
 def _answers(url: str) -> bool:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 from urllib.request import Request, urlopen
 
 from engine.engine import BLOCK
+from ports import free_ports
 from sources import CACHE
 from vllm_coordinates.stream.wire import (
     AllBlocksCleared,
@@ -125,7 +125,7 @@ class Dynamo:
     @contextmanager
     def on(cls, endpoint: str) -> Iterator["Dynamo"]:
         """The indexer, with `endpoint` registered as a worker."""
-        port = free_port()
+        [port] = free_ports(1)
         indexer: list[str | Path] = [environment("strict"), "-m", "dynamo.indexer"]
         process = _Process([*indexer, "--threads", "1", "--port", str(port)])
         try:
@@ -165,7 +165,7 @@ class Router:
     @contextmanager
     def on(cls, endpoint: str) -> Iterator["Router"]:
         """The router, with one worker whose events are at `endpoint`."""
-        worker_port, ports = free_port(), (free_port(), free_port())
+        worker_port, port, metrics = free_ports(3)
         worker = f"http://127.0.0.1:{worker_port}"
         healthy = _Process(
             [sys.executable, HERE / "router_worker.py", str(worker_port)]
@@ -176,8 +176,8 @@ class Router:
             "--kv-event-source": f"{worker}={endpoint}",
             "--kv-event-block-size": str(BLOCK),
             "--kv-event-model": "m",
-            "--port": str(ports[0]),
-            "--prometheus-port": str(ports[1]),
+            "--port": str(port),
+            "--prometheus-port": str(metrics),
             "--log-level": "debug",
         }
         command: list[str | Path] = [
@@ -225,14 +225,6 @@ def wait_until(done: Callable[[], bool], seconds: float = SECONDS) -> bool:
             return False
         time.sleep(0.05)
     return True
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def answer(url: str, body: bytes | None = None) -> dict[str, Any]:

@@ -9,7 +9,6 @@ or the message of a VLLMValidationError. `test_in_process.py` runs it inside a t
 
 import asyncio
 import json
-import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from cpu_engine.server import EventSource
 from cpu_engine.tap import EventTap, Frame
 from engine.engine import BLOCK, fresh_text, fresh_tokens
+from ports import free_ports
 from vllm import LLM, SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.engine.protocol import StreamingInput
@@ -31,15 +31,7 @@ OTHERS: dict[str, Any] = {"session_id": "other s", "continuation_id": "other c"}
 END = "end of scenario"
 
 
-def ports() -> tuple[int, int]:
-    """Two ports that are free."""
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
-
-
-EVENTS, REPLAY = ports()
+EVENTS, REPLAY = free_ports(2)
 
 
 def engine_args(model: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 """`vllm run-batch` carries the labels of each line, and refuses a line by itself."""
 
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from cpu_engine.server import MODEL_NAME, ServerOptions
 from cpu_engine.tiny_model import TinyModel, ensure_model
 from engine import served_trees
 from engine.engine import fresh_text
+from ports import free_ports
 from sources import CACHE
 from vllm_coordinates.stream.wire import BlockStored, decode_batch
 
@@ -54,10 +54,7 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
         cache=CACHE / "vllm",
         tree=served_trees.patched(),
     )
-    with socket.socket() as events:
-        events.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        events.bind(("127.0.0.1", 0))
-        port = events.getsockname()[1]
+    [port] = free_ports(1)
     log = folder / "log"
     with (
         # There from the start, so it misses nothing of what comes after the binding.

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ports import free_ports
 from trees import ROOT
 
 PATH = "/v1/chat/completions"
@@ -66,9 +67,7 @@ def gateway() -> Iterator[Gateway]:
 def nginx(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The base URL of an nginx that serves the documented configuration."""
     folder = tmp_path_factory.mktemp("nginx")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     snippet = _documented()
     for said, here in (
         ("127.0.0.1:8080", f"127.0.0.1:{gateway.server_port}"),

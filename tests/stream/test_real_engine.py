@@ -20,7 +20,7 @@ import pytest
 from cpu_engine.server import MODEL_NAME, EngineServer, ServerOptions
 from cpu_engine.tiny_model import TinyModel, ensure_model
 from engine import served_trees
-from engine.third_party import free_port
+from ports import free_ports
 from sources import CACHE
 from vllm_coordinates.stream import mint, record
 from vllm_coordinates.stream.ancestry import Ancestry
@@ -142,7 +142,7 @@ class Control:
 @pytest.fixture(scope="module", params=[True, False], ids=["epoch", "no epoch"])
 def control(request: pytest.FixtureRequest) -> Iterator[Control]:
     """A patched engine of 40 blocks, at addresses that it will come back at."""
-    ports = free_port(), free_port()
+    events, replay = free_ports(2)
     options = ServerOptions(
         ensure_model(TinyModel.QWEN2, CACHE / "models"),
         cache=CACHE / "vllm",
@@ -150,8 +150,8 @@ def control(request: pytest.FixtureRequest) -> Iterator[Control]:
         block_size=BLOCK,
         num_blocks=40,
         kv_events={
-            "endpoint": f"tcp://*:{ports[0]}",
-            "replay_endpoint": f"tcp://*:{ports[1]}",
+            "endpoint": f"tcp://*:{events}",
+            "replay_endpoint": f"tcp://*:{replay}",
             "send_publisher_epoch": request.param,
         },
         env={"VLLM_SERVER_DEV_MODE": "1"},
