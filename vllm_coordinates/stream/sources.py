@@ -9,6 +9,7 @@ find its event sources, and polling it notices a restart with no event at all.
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -108,7 +109,8 @@ def _ask(server: str) -> dict[int, _Rank]:
     try:
         with urlopen(url, timeout=_SECONDS) as answer:
             return _decode(answer.read())
-    except (URLError, TimeoutError, ConnectionError, ValueError) as error:
+    # An answer that is cut off, by a restart say, is an HTTPException.
+    except (OSError, HTTPException, ValueError) as error:
         why = error.reason if isinstance(error, URLError) else error
         raise SourceError(
             f"{url} gives no event sources ({why}): it needs vLLM 0.31.0 or later;"

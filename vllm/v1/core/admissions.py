@@ -213,7 +213,10 @@ class Admissions:
             block_size: Tokens per block.
             group_id: The KV cache group.
         """
-        if self._off or request.kv_cache_report_mode == ReportMode.FULL:
+        full = request.kv_cache_report_mode == ReportMode.FULL
+        if self._off and not full:
+            return  # Stock knows no other mode that reports reuse.
+        if full:
             # A tail that is cached in part has no full hash to be told.
             num_blocks = num_tokens // block_size
             if num_blocks > first_block:
