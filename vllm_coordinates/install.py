@@ -23,6 +23,7 @@ from .checks import (
     require_as_installed,
     require_no_clash,
     require_ours,
+    require_pristine,
     require_unmodified,
     require_writable,
 )
@@ -229,6 +230,8 @@ class _Apply:
         if self.record is not None:
             record = Record(self.originals[self.record])
             require_as_installed(self.tree, self.plan, record)
+        elif self.previous is None:
+            require_pristine(self.tree, self.plan)
         require_writable(self.tree, self.targets)
         outcome = _outcome(self.tree, self.targets)
         try:

@@ -5,16 +5,20 @@ from collections import OrderedDict
 
 from gateway.labels import Labeled
 from vllm_coordinates.stream.ancestry import Ancestry
+from vllm_coordinates.stream.index import Index
 
 
 class Lineage:
     """The `most` recent positions of all that was requested.
 
-    `ancestry` is what the index is to know of their kinship.
+    `ancestry` is their kinship, and `index` what is resident of them. Both forget
+    what is forgotten here: an index that goes on counting what it knows no kin of
+    would not hear that a relative was evicted.
     """
 
     def __init__(self, most: int = 100_000) -> None:
         self.ancestry = Ancestry()
+        self.index = Index(self.ancestry)
         self._most = most
         self._recent: OrderedDict[str, None] = OrderedDict()
         # Labels that a trusted client chose, by the ids that we would have minted.
@@ -51,5 +55,6 @@ class Lineage:
             self._chosen[own] = request.continuation_id
 
     def _forget(self, continuation_id: str) -> None:
+        self.index.forget(continuation_id)
         self.ancestry.forget(continuation_id)
         self._chosen.pop(continuation_id, None)

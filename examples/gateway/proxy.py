@@ -44,7 +44,7 @@ class Gateway:
         router: Callable[[Index], Router] = ByCoordinates,
     ) -> None:
         self.lineage = Lineage()
-        self.index = Index(self.lineage.ancestry)
+        self.index = self.lineage.index
         self._client = httpx.AsyncClient(timeout=_TIMEOUT, limits=_LIMITS)
         self.fleet = Fleet(replicas, self.index, self._client)
         self._router = router(self.index)

@@ -11,7 +11,6 @@ from gateway.labels import Labeled, label
 from gateway.lineage import Lineage
 from gateway.replicas import Replica
 from gateway.routing import ByCoordinates
-from vllm_coordinates.stream.index import Index
 from vllm_coordinates.stream.sequence import Dropped, Reason, Resumed, Suspended
 from vllm_coordinates.stream.wire import BlockRemoved, BlockStored, EventBatch
 
@@ -23,7 +22,7 @@ class State:
 
     def __init__(self) -> None:
         self.lineage = Lineage()
-        self.index = Index(self.lineage.ancestry)
+        self.index = self.lineage.index
         self.router = ByCoordinates(self.index)
         self.replicas = [Replica("http://a"), Replica("http://b")]
         for replica, name in zip(self.replicas, "ab", strict=True):

@@ -254,7 +254,8 @@ class Index:
         self.counts["removed"] += removed
         self._batches += 1
         if not self._batches % _FORGET_EVERY:
-            self._forget(state, batch.ts - self._doubt_seconds)
+            for each in self._endpoints.values():
+                self._forget(each, batch.ts - self._doubt_seconds)
 
     def forget(self, continuation_id: str) -> None:
         """Let go of a continuation that nobody will ask for again.
