@@ -178,3 +178,14 @@ def test_of_another_tenant_nothing_counts(state: State) -> None:
     request = label("/v1/chat/completions", key, body)
     state.lineage.register(request)
     assert state.chosen(request) == ("a", 0)
+
+
+def test_what_lineage_has_forgotten_is_no_reason_to_go_there(state: State) -> None:
+    state.lineage = Lineage(most=3)
+    state.index = state.lineage.index
+    state.router = ByCoordinates(state.index)
+    first = state.request("one")
+    state.stored("b", first, 0, 64)
+    state.request("something", "else", "altogether")
+    # Its relatives are unknown now, so that it would outlive their evictions.
+    assert not state.index.longest(first.continuation_id, doubtful=True)

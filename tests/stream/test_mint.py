@@ -83,8 +83,10 @@ class TestChat:
             {"cache_salt": "s"},
             {"tools": [{"type": "function"}]},
             {"chat_template_kwargs": {"enable_thinking": False}},
+            {"tool_choice": "none"},
+            {"truncate_prompt_tokens": 64},
         ],
-        ids=["model", "salt", "tools", "template"],
+        ids=["model", "salt", "tools", "template", "tool choice", "truncation"],
     )
     def test_what_is_before_the_messages_is_in_every_id(self, more: Any) -> None:
         plain, other = mint.chat(ask(ANN)), mint.chat(ask(ANN, **more))
@@ -120,6 +122,16 @@ class TestResponses:
     def test_instructions_come_first(self) -> None:
         request = {"model": "m", "input": "Hi", "instructions": "Be kind."}
         assert len(mint.responses(request).ids) == 2
+
+    @pytest.mark.parametrize(
+        "more",
+        [{"chat_template_kwargs": {"enable_thinking": False}}, {"truncation": "auto"}],
+        ids=["template", "truncation"],
+    )
+    def test_what_is_before_the_items_is_in_every_id(self, more: Any) -> None:
+        request = {"model": "m", "input": "Hi"}
+        plain, other = mint.responses(request), mint.responses(request | more)
+        assert plain.continuation_id != other.continuation_id
 
     def test_a_response_continues_its_parent(self) -> None:
         parent = mint.responses({"model": "m", "input": "Hi"})
@@ -173,6 +185,19 @@ class TestMessages:
         ]
         one, other = ([s.continuation_id for s in c.steps] for c in chains)
         assert one == other
+
+    @pytest.mark.parametrize(
+        "more",
+        [{"thinking": {"type": "disabled"}}, {"output_config": {"effort": "low"}}],
+        ids=["thinking", "effort"],
+    )
+    def test_what_is_before_the_messages_is_in_every_id(self, more: Any) -> None:
+        plain, other = mint.messages(ask(ANN)), mint.messages(ask(ANN, **more))
+        assert plain.continuation_id != other.continuation_id
+
+    def test_a_message_of_no_block_is_a_turn(self) -> None:
+        empty = {"role": "assistant", "content": []}
+        assert mint.messages(ask(ANN, empty)) != mint.messages(ask(ANN))
 
     def test_a_block_more_continues_the_message(self) -> None:
         short = mint.messages(ask({"role": "user", "content": [self.text("a")]}))

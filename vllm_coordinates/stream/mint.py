@@ -39,17 +39,39 @@ from .ancestry import Ancestry, Fingerprint
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
+# What the tokens of a whole prompt depend on beside its turns.
 _CHAT_HEAD = (
     "add_generation_prompt",
+    "add_special_tokens",
     "chat_template",
     "chat_template_kwargs",
     "continue_final_message",
     "documents",
+    "media_io_kwargs",
     "mm_processor_kwargs",
     "reasoning_effort",
+    "tool_choice",
     "tools",
+    "truncate_prompt_tokens",
+    "truncation_side",
 )
-_RESPONSES_HEAD = ("instructions", "reasoning", "text", "tools")
+_RESPONSES_HEAD = (
+    "chat_template_kwargs",
+    "instructions",
+    "mm_processor_kwargs",
+    "reasoning",
+    "text",
+    "tool_choice",
+    "tools",
+    "truncation",
+)
+_MESSAGES_HEAD = (
+    "chat_template_kwargs",
+    "mm_processor_kwargs",
+    "output_config",
+    "thinking",
+    "tool_choice",
+)
 _PLAIN = frozenset(("content", "role", "type"))
 
 
@@ -137,8 +159,7 @@ def chat(request: Mapping[str, Any]) -> Chain:
     """
     messages = _list(request, "messages")
     chain = _rooted(request)
-    head = {field: request[field] for field in _CHAT_HEAD if field in request}
-    for turn in [head] * bool(head) + messages:
+    for turn in _head(request, _CHAT_HEAD) + messages:
         chain = chain.extend(turn)
     return chain
 
@@ -163,8 +184,7 @@ def responses(request: Mapping[str, Any], parent: str | None = None) -> Chain:
         )
     else:
         chain = _rooted(request)
-    head = {field: request[field] for field in _RESPONSES_HEAD if field in request}
-    for turn in [head] * bool(head) + items:
+    for turn in _head(request, _RESPONSES_HEAD) + items:
         chain = chain.extend(turn)
     return chain
 
@@ -175,6 +195,8 @@ def messages(request: Mapping[str, Any]) -> Chain:
     Raises ValueError where `model` or `messages` is missing or of another type.
     """
     chain = _rooted(request)
+    for head in _head(request, _MESSAGES_HEAD):
+        chain = chain.extend(head, marked=False)
     for tool in _blocks(request.get("tools")):
         chain = _extend_block(chain, "tool", tool)
     for block in _blocks(request.get("system")):
@@ -182,7 +204,8 @@ def messages(request: Mapping[str, Any]) -> Chain:
     for message in _list(request, "messages"):
         if not isinstance(message, Mapping):
             raise ValueError("each of messages must be an object")
-        blocks = _blocks(message.get("content"))
+        # A message of no block is rendered, too: its frame is.
+        blocks = _blocks(message.get("content")) or [None]
         for position, block in enumerate(blocks):
             role = message.get("role")
             last = position == len(blocks) - 1
@@ -208,6 +231,12 @@ def _rooted(request: Mapping[str, Any]) -> Chain:
     if salt is not None and not isinstance(salt, str):
         raise ValueError("cache_salt must be a string or absent")
     return Chain(mint_root(model, salt), rooted=True)
+
+
+def _head(request: Mapping[str, Any], fields: Iterable[str]) -> list[dict[str, Any]]:
+    """A turn before the first one, where the request has one of the fields."""
+    head = {field: request[field] for field in fields if field in request}
+    return [head] if head else []
 
 
 def _list(request: Mapping[str, Any], field: str) -> list[Any]:
