@@ -89,7 +89,7 @@ $(STAMPS)/docs: requirements/docs.txt $(STAMPS)/python
 
 # torch last: all that it needs is then there at its pinned version.
 $(STAMPS)/engine: requirements/cpu-engine.txt requirements/torch.txt $(STAMPS)/python
-	@echo "==> Installing what a CPU engine needs: about 1 GB, several minutes"
+	@echo "==> Installing what a CPU engine needs: 1 to 3 GB, several minutes"
 	@$(BIN)/pip install --no-deps --require-hashes -r requirements/cpu-engine.txt
 	@$(BIN)/pip install -r requirements/torch.txt
 	@touch $@

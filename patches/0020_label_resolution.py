@@ -57,6 +57,7 @@ EDITS = [
         "    resolve_label,\n"
         ")",
     ),
+    add_import(SERVING, "from vllm.v1.coordinates import coordinates_enabled"),
     replace_body(
         SERVING,
         "GenerateBaseServing._get_session_id_from_headers",
@@ -73,10 +74,12 @@ EDITS = [
         SERVING,
         "GenerateBaseServing",
         """
-        @staticmethod
         def _get_continuation_id_from_headers(
-            raw_request: Request | None,
+            self, raw_request: Request | None
         ) -> str | None:
+            config = self.engine_client.vllm_config.kv_events_config
+            if not coordinates_enabled(config):
+                return None
             return label_from_headers("continuation_id", raw_request)
 
         def _get_continuation_id(

@@ -110,7 +110,6 @@ def _start(server: EngineServer) -> None:
 def play_and_report(server: EngineServer) -> bool:
     """Play the sessions, print the table, and tell whether nothing was missing."""
     block_size = server.options.block_size
-    [source] = server.event_sources()
     console.print(f"vllm serve   {server.url}\nits events   {source.endpoint}\n")
     with EventTap(source) as tap:
         exchanges = [
@@ -169,7 +168,6 @@ def _summary(exchanges: list[Exchange]) -> str:
 def _serve_until_interrupted(server: EngineServer) -> None:
     port = int(server.url.rpartition(":")[2])
     command = shlex.join(["vllm", *server.options.arguments(port)])
-    [source] = server.event_sources()
     console.print(
         "\nThe server runs until Ctrl-C. Try, from another terminal:\n\n"
         f"  curl {server.url}/v1/chat/completions \\\n"
@@ -178,7 +176,7 @@ def _serve_until_interrupted(server: EngineServer) -> None:
         f"""      -d '{{"model": "{MODEL_NAME}", "max_tokens": 40, "messages":\n"""
         """           [{"role": "user", "content": "Hello!"}]}'\n"""
         f"  {Path(sys.executable).parent / 'vllm-coordinates'} watch"
-        f" {source.endpoint}\n\n"
+        f" {server.url}\n\n"
         f"It was started by\n\n  {command}\n",
         soft_wrap=True,
         markup=False,

@@ -163,6 +163,14 @@ class TestCoordinates:
             index.apply_batch("e", EventBatch(11.0, [], 0))
         assert index.spans("e", "d", doubtful=True) == []
 
+    def test_it_ends_at_an_endpoint_that_says_nothing_more(self) -> None:
+        index = index_of(
+            span("c", 0, 8), span("d", 0, 8), gone("c", 0, 8), doubt_seconds=9
+        )
+        for _ in range(5000):
+            index.apply_batch("f", EventBatch(11.0, [], 0))
+        assert index.spans("e", "d", doubtful=True) == []
+
     def test_doubts_by_the_thousand_are_the_same_doubts(self) -> None:
         index = index_of(span("d", 0, 40_000))
         for start in range(0, 20_000, 8):

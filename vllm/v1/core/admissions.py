@@ -267,7 +267,7 @@ class Admissions:
         """Give up after a fault of this module, without a phantom left behind.
 
         Called from an exception handler. Consumers are told that nothing is cached,
-        which under-covers, and from now on every event is one of upstream's.
+        which under-covers, and from now on every event is one that upstream makes.
 
         Args:
             what: What was being done, for the log.
