@@ -167,7 +167,9 @@ def _summary(exchanges: list[Exchange]) -> str:
 
 def _serve_until_interrupted(server: EngineServer) -> None:
     port = int(server.url.rpartition(":")[2])
-    command = shlex.join(["vllm", *server.options.arguments(port)])
+    variables = [f"{k}={v}" for k, v in server.options.variables().items()]
+    vllm = str(Path(sys.executable).parent / "vllm")
+    command = shlex.join(["env", *variables, vllm, *server.options.arguments(port)])
     console.print(
         "\nThe server runs until Ctrl-C. Try, from another terminal:\n\n"
         f"  curl {server.url}/v1/chat/completions \\\n"

@@ -107,13 +107,16 @@ class ServerOptions:
     def environment(self) -> dict[str, str]:
         """The environment of the server: this process's, made independent of it."""
         inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        return inherited | self.variables()
+
+    def variables(self) -> dict[str, str]:
+        """What is set for the server, whatever this process's environment is."""
         tree = (
             {}
             if self.tree is None
             else {"PYTHONPATH": str(self.tree.resolve(strict=True))}
         )
         return {
-            **inherited,
             **tree,
             "VLLM_HOST_IP": LOOPBACK,
             "VLLM_CPU_KVCACHE_SPACE": "1",

@@ -204,3 +204,17 @@ def _pooled(data):
     return ModelRunnerOutput(
         req_ids=["pool"], req_id_to_index={"pool": 0}, pooler_output=[data]
     )
+
+
+def test_once_coordinates_are_off_a_reuse_is_not_reported_by_hash_instead():
+    bench = Bench()
+    bench.ask("a")
+    bench.drain()
+    bench.engine.pool.admissions.fail("hold")
+    bench.ask("a")
+    bench.ask("ab")
+    assert all(event.num_tokens is None for event in stores(bench.drain()))
+    bench.ask("ab")
+    assert stores(bench.drain()) == []
+    bench.ask("ab", Voice.FULL)
+    assert len(stores(bench.drain())) == 1

@@ -316,14 +316,17 @@ def drawn(board: Board, width: int, *, rows: int | None = None) -> list[str]:
 
 
 @contextmanager
-def server(answer: object) -> Iterator[str]:
-    """A server that answers everything with `answer`, as JSON."""
+def server(answer: object, *, missing: int = 0) -> Iterator[str]:
+    """A server that answers everything with `answer`, as JSON.
+
+    Each answer ends `missing` bytes before it should.
+    """
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = json.dumps(answer).encode()
             self.send_response(200)
-            self.send_header("content-length", str(len(body)))
+            self.send_header("content-length", str(len(body) + missing))
             self.end_headers()
             self.wfile.write(body)
 
@@ -366,6 +369,13 @@ def test_a_server_without_publishers_is_told(answer: object, message: str) -> No
     with server(answer) as url:
         error = run("watch", "--once", url).exception
     assert isinstance(error, CoordinatesError) and message in str(error)
+
+
+def test_an_answer_that_is_cut_off_is_told() -> None:
+    with server({}, missing=9) as url:
+        error = run("watch", "--once", url).exception
+    assert isinstance(error, CoordinatesError)
+    assert "gives no event sources (IncompleteRead" in str(error)
 
 
 def test_a_server_that_is_not_there_is_told() -> None:

