@@ -49,7 +49,10 @@ def engine(options: Options) -> Iterator[Engine]:
 @pytest.fixture(scope="session")
 def switched_off(options: Options) -> Iterator[Engine]:
     """Patched 0.32.0 with labels switched off, and a pool that evicts."""
-    switch = {"kv_events": {"coordinates": False}}
+    switch = {
+        "kv_events": {"coordinates": False},
+        "extra_args": ("--enable-scale-out",),
+    }
     with running(options(served_trees.patched(), **SMALL_POOL | switch)) as started:
         yield started
 

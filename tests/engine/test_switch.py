@@ -26,6 +26,20 @@ def test_even_a_bad_continuation_is_ignored(switched_off: Engine) -> None:
     assert response.status_code == 200
 
 
+def test_even_a_bad_header_is_ignored(switched_off: Engine) -> None:
+    tokens = fresh_tokens(BLOCK)
+    for path, body in (
+        ("/v1/completions", {"prompt": tokens, "max_tokens": 1}),
+        (
+            "/inference/v1/generate",
+            {"token_ids": tokens, "sampling_params": {"max_tokens": 1}},
+        ),
+    ):
+        headers = [("X-Continuation-ID", "one"), ("X-Continuation-ID", "x" * 257)]
+        response = switched_off.post(path, body, headers=headers)
+        assert response.status_code == 200, response.text
+
+
 def test_the_coordinates_mode_is_refused(switched_off: Engine) -> None:
     response = switched_off.complete(
         fresh_tokens(BLOCK),
