@@ -110,6 +110,7 @@ def _start(server: EngineServer) -> None:
 def play_and_report(server: EngineServer) -> bool:
     """Play the sessions, print the table, and tell whether nothing was missing."""
     block_size = server.options.block_size
+    [source] = server.event_sources()
     console.print(f"vllm serve   {server.url}\nits events   {source.endpoint}\n")
     with EventTap(source) as tap:
         exchanges = [

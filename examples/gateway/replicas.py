@@ -8,17 +8,16 @@ of its ranks publishes, with which epoch, and, by answering, that the server liv
 import asyncio
 import itertools
 import logging
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
 import httpx
 
 from vllm_coordinates.stream.index import Index
 from vllm_coordinates.stream.sequence import Delivery, Dropped, Reason
+from vllm_coordinates.stream.sources import publishers
 from vllm_coordinates.stream.subscriber import Source, Subscriber
 
 _LOOK_EVERY_S = 0.5
@@ -126,22 +125,22 @@ class Fleet:
             response = await self._client.get(url, timeout=_LOOK_TIMEOUT_S)
         except httpx.TransportError as error:
             raise _NotThere(str(error) or type(error).__name__) from error
+        except httpx.DecodingError as error:
+            raise _NotThere(str(error)) from error
         try:
-            ranks = response.raise_for_status().json()
+            found = publishers(response.raise_for_status().content, replica.url)
         except (httpx.HTTPStatusError, ValueError):
             raise _NotThere(
                 f"GET /kv_event_sources answers {response.status_code}; start a patched"
                 " vLLM, 0.31.0 or later"
             ) from None
-        if not ranks or not all(config.get("coordinates") for config in ranks.values()):
+        epochs = {p.source: p.epoch for p in found if p.coordinates and p.epoch}
+        if not found or len(epochs) < len(found):
             raise _NotThere(
                 "it publishes no coordinates; start a patched vLLM with"
                 " enable_kv_cache_events in --kv-events-config"
             )
-        return {
-            _source(config, response.url.host): config["publisher_epoch"]
-            for _, config in sorted(ranks.items())
-        }
+        return epochs
 
     async def _stop(self, reader: "_Reader", why: str) -> None:
         await reader.stop()
@@ -186,13 +185,3 @@ class _Reader:
 
     def _poll(self, subscriber: Subscriber) -> list[Delivery]:
         return subscriber.announce(self._epochs) or subscriber.poll(_POLL_S)
-
-
-def _source(config: Mapping[str, Any], host: str) -> Source:
-    """A publisher that listens everywhere is where its server is."""
-
-    def reachable(address: str) -> str:
-        return re.sub(r"(?<=//)(\*|0\.0\.0\.0|\[::\])(?=:)", host, address)
-
-    replay = config["replay_endpoint"]
-    return Source(reachable(config["endpoint"]), replay and reachable(replay))

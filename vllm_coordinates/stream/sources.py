@@ -9,7 +9,9 @@ find its event sources, and polling it notices a restart with no event at all.
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from http.client import HTTPException
+from typing import Annotated
 from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -21,6 +23,7 @@ from vllm_coordinates.errors import CoordinatesError
 from .subscriber import Source
 
 _SECONDS = 5.0
+_ADDRESS = r"^(tcp://.+:[0-9]+|(ipc|inproc)://.+)$"
 
 
 class SourceError(CoordinatesError):
@@ -29,11 +32,25 @@ class SourceError(CoordinatesError):
     exit_code = 11
 
 
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """One rank's publisher, as its server names it.
+
+    `epoch` is None where the server is not patched. `coordinates` says whether
+    labels reach its events.
+    """
+
+    source: Source
+    epoch: str | None
+    coordinates: bool
+
+
 class _Rank(msgspec.Struct):
-    endpoint: str
-    replay_endpoint: str | None = None
+    endpoint: Annotated[str, msgspec.Meta(pattern=_ADDRESS)]
+    replay_endpoint: Annotated[str, msgspec.Meta(pattern=_ADDRESS)] | None = None
     topic: str = ""
     publisher_epoch: str | None = None
+    coordinates: bool = False
 
 
 _decode = msgspec.json.Decoder(dict[int, _Rank]).decode
@@ -45,16 +62,25 @@ def discover(server: str) -> list[Source]:
     An address that the publisher binds on any interface is taken to be on the
     server's host. Raises SourceError where there is nothing to read from.
     """
-    ranks = _ask(server)
-    if not ranks:
+    found = _ask(server)
+    if not found:
         raise SourceError(
             f"{server}/kv_event_sources names no publisher: start the server with"
             ' --kv-events-config \'{"enable_kv_cache_events": true,'
             ' "publisher": "zmq"}\''
         )
+    return [publisher.source for publisher in found]
+
+
+def publishers(answer: bytes, server: str) -> list[Publisher]:
+    """What the answer of `server` to `GET /kv_event_sources` names, by rank.
+
+    Raises ValueError where it is no such answer.
+    """
+    ranks = _decode(answer)
     host = urlsplit(server).hostname or ""
     host = f"[{host}]" if ":" in host else host
-    return [_source(ranks[rank], host) for rank in sorted(ranks)]
+    return [_publisher(ranks[rank], host) for rank in sorted(ranks)]
 
 
 class EpochPoll:
@@ -92,23 +118,21 @@ class EpochPoll:
     @staticmethod
     def _epochs(server: str) -> dict[str, str]:
         try:
-            ranks = _ask(server)
+            found = _ask(server)
         except SourceError:
             return {}
-        host = urlsplit(server).hostname or ""
-        host = f"[{host}]" if ":" in host else host
         return {
-            _source(rank, host).endpoint: rank.publisher_epoch
-            for rank in ranks.values()
-            if rank.publisher_epoch is not None
+            publisher.source.endpoint: publisher.epoch
+            for publisher in found
+            if publisher.epoch is not None
         }
 
 
-def _ask(server: str) -> dict[int, _Rank]:
+def _ask(server: str) -> list[Publisher]:
     url = f"{server.rstrip('/')}/kv_event_sources"
     try:
         with urlopen(url, timeout=_SECONDS) as answer:
-            return _decode(answer.read())
+            return publishers(answer.read(), server)
     # An answer that is cut off, by a restart say, is an HTTPException.
     except (OSError, HTTPException, ValueError) as error:
         why = error.reason if isinstance(error, URLError) else error
@@ -118,13 +142,14 @@ def _ask(server: str) -> dict[int, _Rank]:
         ) from error
 
 
-def _source(rank: _Rank, host: str) -> Source:
+def _publisher(rank: _Rank, host: str) -> Publisher:
     replay = rank.replay_endpoint
-    return Source(
+    source = Source(
         _reachable(rank.endpoint, host),
         None if replay is None else _reachable(replay, host),
         rank.topic,
     )
+    return Publisher(source, rank.publisher_epoch, rank.coordinates)
 
 
 def _reachable(address: str, host: str) -> str:
