@@ -29,7 +29,7 @@ class Record:
 
     @cached_property
     def _lines(self) -> list[tuple[str, list[str]]]:
-        lines = [line.decode() for line in self.data.splitlines(keepends=True)]
+        lines = [_text(line) for line in self.data.splitlines(keepends=True)]
         return [(line, next(csv.reader([line]), [])) for line in lines]
 
     @cached_property
@@ -75,7 +75,12 @@ class Record:
         if lines and not lines[-1].endswith("\n"):
             lines[-1] += ending
         lines += [_format(row, ending) for row in rows.values()]
-        return Record("".join(lines).encode())
+        return Record("".join(lines).encode(errors="surrogateescape"))
+
+
+def _text(line: bytes) -> str:
+    """A line that is not UTF-8 comes back as it was; it is none of ours."""
+    return line.decode(errors="surrogateescape")
 
 
 def _format(row: list[str], ending: str) -> str:

@@ -147,13 +147,23 @@ def _refuse_editable(candidates: Iterable[Distribution]) -> None:
         name = info.metadata["Name"] or ""
         if not _is_vllm(name):
             continue
-        direct = json.loads(info.read_text("direct_url.json") or "{}")
-        if direct.get("dir_info", {}).get("editable"):
-            sources = unquote(urlsplit(direct["url"]).path)
+        sources = _editable_sources(info)
+        # A plug-in may be called vllm-something, too, and so are we.
+        if sources is not None and (sources / "vllm" / "__init__.py").is_file():
             raise TargetError(
                 f"{name} {info.version} is an editable install; to work on its"
                 f" sources, pass --tree {sources}"
             )
+
+
+def _editable_sources(info: Distribution) -> Path | None:
+    """Where an editable install's sources are; None for any other."""
+    try:
+        direct = json.loads(info.read_text("direct_url.json") or "{}")
+        editable = direct.get("dir_info", {}).get("editable")
+        return Path(unquote(urlsplit(direct["url"]).path)) if editable else None
+    except (ValueError, AttributeError, KeyError):  # Not what pip writes.
+        return None
 
 
 def _is_vllm(distribution: str) -> bool:
@@ -196,7 +206,11 @@ def _generated_version(root: Path) -> str | None:
     path = root / "vllm" / "_version.py"
     if not path.is_file():
         return None
-    for statement in ast.parse(path.read_bytes()).body:
+    try:
+        statements = ast.parse(path.read_bytes()).body
+    except (SyntaxError, ValueError):
+        return None
+    for statement in statements:
         match statement:
             case ast.Assign(targets=targets, value=ast.Constant(value=str(version))):
                 names = {t.id for t in targets if isinstance(t, ast.Name)}

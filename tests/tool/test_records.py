@@ -39,6 +39,12 @@ def test_it_vouches_by_other_algorithms_too():
     assert not record.vouches_for("a", b"hullo")
 
 
+def test_a_line_that_is_no_text_comes_back_as_it_was():
+    data = b"a\xff.py,,\n"
+    edited = Record(data).edited({"b.py": b"x"})
+    assert edited.data.startswith(data) and edited.lists("b.py")
+
+
 def test_no_edit_changes_no_byte():
     assert Record(STOCK.encode()).edited({"vllm/a.py": b"hello"}).data == STOCK.encode()
 

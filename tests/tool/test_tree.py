@@ -199,6 +199,33 @@ def test_an_editable_install_is_an_error_that_names_its_sources(
     assert refusal(tmp_path / "site") == message
 
 
+def test_an_editable_plug_in_is_not_taken_for_vllm(tmp_path, imports):
+    plug_in = tmp_path / "plug-in"
+    (plug_in / "vllm" / "v1").mkdir(parents=True)
+    make_editable(tmp_path / "site", plug_in)
+    imports(tmp_path / "site")
+    assert "has no vLLM" in refusal(None)
+
+
+@pytest.mark.parametrize("direct", ["", "{", "[]", '{"dir_info": {"editable": true}}'])
+def test_what_says_nothing_of_an_origin_is_no_editable_install(
+    tmp_path, imports, direct
+):
+    make_editable(tmp_path / "site", write_sources(tmp_path / "sources"))
+    path = tmp_path / "site/vllm-0.32.0+cpu.dist-info/direct_url.json"
+    path.write_text(direct)
+    imports(tmp_path / "site")
+    assert "has no vLLM" in refusal(None)
+
+
+@pytest.mark.parametrize("text", [b"__version__ =", b"\0", b'"\xff"'])
+def test_a_generated_version_that_cannot_be_read_is_none(tmp_path, text):
+    root = write_sources(tmp_path / "sources")
+    (root / "PKG-INFO").unlink(missing_ok=True)
+    (root / "vllm" / "_version.py").write_bytes(text)
+    assert "cannot be told" in refusal(root)
+
+
 def test_a_distribution_that_is_not_editable_is_not_taken_for_one(tmp_path, imports):
     make_editable(tmp_path / "site", tmp_path)
     for name in ("direct_url.json", "METADATA"):

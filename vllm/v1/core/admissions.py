@@ -232,6 +232,9 @@ class Admissions:
     def withdraw(self, key: BlockHashWithGroupId) -> bool:
         """Publish the removal of a hash if it is attributed to a continuation.
 
+        What continues the event queued last is only noted: that event is completed
+        by `settle`, so nobody but `take_events` may read the queue.
+
         Args:
             key: A hash whose (hash, block) pair has just left the cache.
 
@@ -253,7 +256,10 @@ class Admissions:
 
     def settle(self) -> None:
         """Complete the event that removals were merged into: the queue is read now."""
-        self._complete_run()
+        try:
+            self._complete_run()
+        except Exception:
+            self.fail("complete a removal")
         self._end_run()
 
     def clear(self) -> None:
@@ -452,13 +458,10 @@ class Admissions:
         run, owner = self._run, self._run_owner
         if run is None or owner is None or self._run_next == self._run_completed:
             return
-        try:
-            merged = (self._run_completed - self._run_next) // self._run_step
-            self._run_completed = self._run_next
-            run.token_offset -= merged * owner.block_size
-            self._release(owner, merged)
-        except Exception:
-            self.fail("complete a removal")
+        merged = (self._run_completed - self._run_next) // self._run_step
+        self._run_completed = self._run_next
+        run.token_offset -= merged * owner.block_size
+        self._release(owner, merged)
 
     def _end_run(self) -> None:
         self._run = self._run_owner = None
