@@ -13,7 +13,8 @@ the question that decides about phantom coverage, and only bounds answer it:
   caches generated tokens, too, and the next turn usually repeats them;
 * siblings: their turns differ somewhere, so they share at most the common
   prefix of the two turns' texts (a token has a byte at least), and what the
-  chat template puts around a turn;
+  chat template puts around a turn. That holds where the template renders texts
+  as they are: one that trims or joins them can make equal tokens of two texts;
 * different roots (model, cache salt): nothing, their block hashes differ.
 """
 
@@ -166,7 +167,9 @@ class Ancestry:
         node = self._node(continuation_id)
         if node.parent is not None or node.anchored:
             return
-        if continuation_id in self.chain(parent):
+        # What nothing continues yet is nobody's ancestor.
+        known = node.children or continuation_id == parent
+        if known and continuation_id in self.chain(parent):
             raise ValueError(f"{continuation_id!r} cannot continue itself")
         above = self._node(parent)
         node.parent, node.turn = above, turn

@@ -109,15 +109,16 @@ class Chain:
         """The ids of the positions that count, first to last."""
         return tuple(step.continuation_id for step in self.steps if step.marked)
 
-    def extend(self, turn: Any, *, marked: bool = True) -> "Chain":
-        """The chain with one more turn, any JSON value: a reply, say."""
-        text = _text(turn)
-        step = Step(
-            mint(self.continuation_id, canonical(turn)),
-            None if text is None else Fingerprint.of(text.encode()),
-            marked,
-        )
-        return Chain(self.start, self.rooted, (*self.steps, step))
+    def extend(self, *turns: Any, marked: bool = True) -> "Chain":
+        """The chain with more turns, each any JSON value: a reply, say."""
+        steps = list(self.steps)
+        parent = self.continuation_id
+        for turn in turns:
+            text = _text(turn)
+            parent = mint(parent, canonical(turn))
+            fingerprint = None if text is None else Fingerprint.of(text.encode())
+            steps.append(Step(parent, fingerprint, marked))
+        return Chain(self.start, self.rooted, tuple(steps))
 
     def register(self, ancestry: Ancestry) -> None:
         """Make every position known to `ancestry`."""
@@ -158,10 +159,7 @@ def chat(request: Mapping[str, Any]) -> Chain:
     Raises ValueError where `model` or `messages` is missing or of another type.
     """
     messages = _list(request, "messages")
-    chain = _rooted(request)
-    for turn in _head(request, _CHAT_HEAD) + messages:
-        chain = chain.extend(turn)
-    return chain
+    return _rooted(request).extend(*_head(request, _CHAT_HEAD), *messages)
 
 
 def responses(request: Mapping[str, Any], parent: str | None = None) -> Chain:
@@ -184,9 +182,7 @@ def responses(request: Mapping[str, Any], parent: str | None = None) -> Chain:
         )
     else:
         chain = _rooted(request)
-    for turn in _head(request, _RESPONSES_HEAD) + items:
-        chain = chain.extend(turn)
-    return chain
+    return chain.extend(*_head(request, _RESPONSES_HEAD), *items)
 
 
 def messages(request: Mapping[str, Any]) -> Chain:
@@ -195,8 +191,7 @@ def messages(request: Mapping[str, Any]) -> Chain:
     Raises ValueError where `model` or `messages` is missing or of another type.
     """
     chain = _rooted(request)
-    for head in _head(request, _MESSAGES_HEAD):
-        chain = chain.extend(head, marked=False)
+    chain = chain.extend(*_head(request, _MESSAGES_HEAD), marked=False)
     for tool in _blocks(request.get("tools")):
         chain = _extend_block(chain, "tool", tool)
     for block in _blocks(request.get("system")):
