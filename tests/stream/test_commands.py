@@ -381,8 +381,16 @@ def test_an_answer_that_is_cut_off_is_told() -> None:
 def test_a_server_that_is_not_there_is_told() -> None:
     error = run("watch", "--once", "http://127.0.0.1:9").exception
     assert isinstance(error, CoordinatesError)
-    assert str(error) == (
-        "http://127.0.0.1:9/kv_event_sources gives no event sources ([Errno 111]"
-        " Connection refused): it needs vLLM 0.31.0 or later; else name the"
-        " publisher, as tcp://host:5557"
-    )
+    assert str(error) == "nothing listens at http://127.0.0.1:9: is it up?"
+
+
+@pytest.mark.parametrize("url", ["http://localhost:notaport", "http://[::1"])
+def test_an_address_that_is_none_is_told(url: str) -> None:
+    error = run("watch", "--once", url).exception
+    assert isinstance(error, CoordinatesError)
+
+
+@pytest.mark.parametrize("address", ["ipc:///tmp/x", "tcp://localhost"])
+def test_ranks_that_cannot_be_counted_are_told(address: str) -> None:
+    error = run("watch", "--once", "--ranks", "2", address).exception
+    assert isinstance(error, CoordinatesError) and "has no port" in str(error)

@@ -233,7 +233,10 @@ def _sources(argument: str, ranks: int) -> list[Source]:
                 " tcp://host:5557 for a publisher"
             )
     source = Source(endpoint, replay or None)
-    return [source.rank(rank) for rank in range(ranks)]
+    try:
+        return [source.rank(rank) for rank in range(ranks)]
+    except ValueError as error:
+        raise SourceFormError(f"{error}: name each rank's publisher instead") from error
 
 
 def _subscribe(sources: list[Source]) -> Subscriber:

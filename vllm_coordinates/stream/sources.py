@@ -136,6 +136,8 @@ def _ask(server: str) -> list[Publisher]:
     # An answer that is cut off, by a restart say, is an HTTPException.
     except (OSError, HTTPException, ValueError) as error:
         why = error.reason if isinstance(error, URLError) else error
+        if isinstance(why, ConnectionRefusedError):
+            raise SourceError(f"nothing listens at {server}: is it up?") from error
         raise SourceError(
             f"{url} gives no event sources ({why}): it needs vLLM 0.31.0 or later;"
             " else name the publisher, as tcp://host:5557"
