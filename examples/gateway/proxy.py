@@ -10,6 +10,7 @@ import httpx
 import msgspec
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from gateway import usage
@@ -61,6 +62,8 @@ class Gateway:
             body = msgspec.json.decode(await request.body())
         except (msgspec.DecodeError, RecursionError) as error:
             return refusal(400, f"the body is not JSON: {error}")
+        except ClientDisconnect:
+            return Response(status_code=499)  # Nobody reads it.
         if not isinstance(body, dict):
             return refusal(400, "the body must be an object")
         try:
@@ -80,7 +83,7 @@ class Gateway:
         for replica in self.fleet.living():
             try:
                 answer = await self._client.get(f"{replica.url}/v1/models")
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 self.fleet.lost(replica, error)
             else:
                 return _passed(answer)
@@ -98,7 +101,7 @@ class Gateway:
                     self.fleet.lost(choice.replica, error)
                     replicas.remove(choice.replica)
                     continue
-                except httpx.TransportError as error:
+                except httpx.RequestError as error:
                     # It may have been this very request that ended the replica: the
                     # client decides whether another one gets it.
                     self.fleet.lost(choice.replica, error)
@@ -141,7 +144,7 @@ class Gateway:
                     if hide and said.get("choices") == []:
                         continue
                 yield event
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             self.fleet.lost(choice.replica, error)
             yield b"data: " + msgspec.json.encode(_error(502, _LOST)) + b"\n\n"
 

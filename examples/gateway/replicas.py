@@ -123,10 +123,8 @@ class Fleet:
         url = f"{replica.url}/kv_event_sources"
         try:
             response = await self._client.get(url, timeout=_LOOK_TIMEOUT_S)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise _NotThere(str(error) or type(error).__name__) from error
-        except httpx.DecodingError as error:
-            raise _NotThere(str(error)) from error
         try:
             found = publishers(response.raise_for_status().content, replica.url)
         except (httpx.HTTPStatusError, ValueError):
