@@ -21,8 +21,17 @@ _LABELS = {
 }
 _REPORT_MODE = "kv_cache_report_mode"
 _XARGS = "vllm_xargs"
-# Nor may a client name the request itself, or blocks of others to be transferred.
-_STRIPPED = frozenset((*_LABELS, "kv_transfer_params", "request_id"))
+# Nor may a client name the request itself, blocks of others to be transferred, or its
+# place in the queue.
+_STRIPPED = frozenset(
+    (
+        *_LABELS,
+        "ec_transfer_params",
+        "kv_transfer_params",
+        "priority",
+        "request_id",
+    )
+)
 _STRIPPED_XARGS = frozenset((*_STRIPPED, _REPORT_MODE))
 _CREDENTIALS = ("authorization", "x-api-key")
 

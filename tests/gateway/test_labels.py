@@ -44,6 +44,8 @@ CLIENT_LABELS = {
     "a field": {"session_id": "mine", "continuation_id": "mine"},
     "a field of the request's id": {"request_id": "mine"},
     "blocks to be transferred": {"kv_transfer_params": {"remote_block_ids": "mine"}},
+    "an encoding to be transferred": {"ec_transfer_params": {"request": "mine"}},
+    "a place in the queue": {"priority": "mine"},
     "extra arguments": {
         "vllm_xargs": {
             "session_id": "mine",
