@@ -103,7 +103,6 @@ def read(index: Index, frames: list[Frame], *, related: bool) -> int:
         for delivery in sequencer.frame(seq, frame.payload, 0.0):
             index.apply(delivery)
         for name in frame.ended:
-            ancestry.forget(name)
             index.forget(name)
     return index.counts["stored"] + index.counts["removed"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the gateway remembers of continuations: kinship, and how long they are."""
+"""What the gateway remembers of continuations: their kin, their length, their place."""
 
 from collections import OrderedDict
 
@@ -11,9 +11,7 @@ from vllm_coordinates.stream.index import Index
 class Lineage:
     """The `most` recent positions of all that was requested.
 
-    `ancestry` is their kinship, and `index` what is resident of them. Both forget
-    what is forgotten here: an index that goes on counting what it knows no kin of
-    would not hear that a relative was evicted.
+    `ancestry` is their kinship, and `index` what is resident of them.
     """
 
     def __init__(self, most: int = 100_000) -> None:
@@ -56,5 +54,4 @@ class Lineage:
 
     def _forget(self, continuation_id: str) -> None:
         self.index.forget(continuation_id)
-        self.ancestry.forget(continuation_id)
         self._chosen.pop(continuation_id, None)

@@ -260,12 +260,14 @@ class Index:
     def forget(self, continuation_id: str) -> None:
         """Let go of a continuation that nobody will ask for again.
 
-        What it reported in coordinates is forgotten at every endpoint; with the
-        ancestry's `forget`, that is how a session ends.
+        What it reported in coordinates is forgotten at every endpoint, and so is its
+        place in the ancestry, unless something continues it: claims of a
+        continuation without kin would outlive the evictions of its relatives.
         """
         for state in self._endpoints.values():
             for group in state.groups.values():
                 group.claims.forget(continuation_id)
+        self.ancestry.forget(continuation_id)
 
     def endpoints(self) -> list[str]:
         """The endpoints heard of, by name."""
