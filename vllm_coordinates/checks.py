@@ -64,7 +64,12 @@ def require_pristine(tree: Tree, plan: Plan) -> None:
     """Every file to be changed is as installed, or as committed, where one can tell."""
     if tree.record is not None:
         require_as_installed(tree, plan, Record(tree.record.read_bytes()))
-        return
+    else:
+        require_as_committed(tree, plan)
+
+
+def require_as_committed(tree: Tree, plan: Plan) -> None:
+    """Every file to be changed is as its checkout has it, if the tree is one."""
     paths = [change.path for change in plan.changes if change.before is not None]
     answer = git.ask(tree.root, "diff", "--name-only", "-z", "HEAD", "--", *paths)
     if changed := (answer or "").split("\0")[:-1]:

@@ -20,10 +20,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from .checks import (
+    require_as_committed,
     require_as_installed,
     require_no_clash,
     require_ours,
-    require_pristine,
     require_unmodified,
     require_writable,
 )
@@ -231,7 +231,7 @@ class _Apply:
             record = Record(self.originals[self.record])
             require_as_installed(self.tree, self.plan, record)
         elif self.previous is None:
-            require_pristine(self.tree, self.plan)
+            require_as_committed(self.tree, self.plan)
         require_writable(self.tree, self.targets)
         outcome = _outcome(self.tree, self.targets)
         try:

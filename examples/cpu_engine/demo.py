@@ -169,8 +169,10 @@ def _summary(exchanges: list[Exchange]) -> str:
 def _serve_until_interrupted(server: EngineServer) -> None:
     port = int(server.url.rpartition(":")[2])
     variables = [f"{k}={v}" for k, v in server.options.variables().items()]
-    vllm = str(Path(sys.executable).parent / "vllm")
-    command = shlex.join(["env", *variables, vllm, *server.options.arguments(port)])
+    installed = Path(sys.executable).parent
+    command = shlex.join(
+        ["env", *variables, f"{installed / 'vllm'}", *server.options.arguments(port)]
+    )
     console.print(
         "\nThe server runs until Ctrl-C. Try, from another terminal:\n\n"
         f"  curl {server.url}/v1/chat/completions \\\n"
@@ -178,8 +180,7 @@ def _serve_until_interrupted(server: EngineServer) -> None:
         "      -H 'X-Session-ID: carol' -H 'X-Continuation-ID: carol-1' \\\n"
         f"""      -d '{{"model": "{MODEL_NAME}", "max_tokens": 40, "messages":\n"""
         """           [{"role": "user", "content": "Hello!"}]}'\n"""
-        f"  {Path(sys.executable).parent / 'vllm-coordinates'} watch"
-        f" {server.url}\n\n"
+        f"  {installed / 'vllm-coordinates'} watch {server.url}\n\n"
         f"It was started by\n\n  {command}\n",
         soft_wrap=True,
         markup=False,

@@ -20,8 +20,8 @@ _times = count(1)
 class State:
     """Two idle replicas, an index of what they hold, and the router over it."""
 
-    def __init__(self) -> None:
-        self.lineage = Lineage()
+    def __init__(self, lineage: Lineage) -> None:
+        self.lineage = lineage
         self.index = self.lineage.index
         self.router = ByCoordinates(self.index)
         self.replicas = [Replica("http://a"), Replica("http://b")]
@@ -76,7 +76,7 @@ class State:
 
 @pytest.fixture
 def state() -> State:
-    return State()
+    return State(Lineage())
 
 
 def test_the_next_turn_goes_where_the_last_one_is(state: State) -> None:
@@ -180,10 +180,8 @@ def test_of_another_tenant_nothing_counts(state: State) -> None:
     assert state.chosen(request) == ("a", 0)
 
 
-def test_what_lineage_has_forgotten_is_no_reason_to_go_there(state: State) -> None:
-    state.lineage = Lineage(most=3)
-    state.index = state.lineage.index
-    state.router = ByCoordinates(state.index)
+def test_what_lineage_has_forgotten_is_no_reason_to_go_there() -> None:
+    state = State(Lineage(most=3))
     first = state.request("one")
     state.stored("b", first, 0, 64)
     state.request("something", "else", "altogether")

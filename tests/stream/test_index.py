@@ -155,20 +155,15 @@ class TestCoordinates:
         events = span("c", 0, 8), span("d", 0, 8), gone("c", 0, 8), span("d", 0, 8)
         assert index_of(*events).spans("e", "d") == [(0, 8)]
 
-    def test_a_doubt_that_nothing_settles_ends_with_time(self) -> None:
+    @pytest.mark.parametrize("heard", ["e", "f"], ids=["its own", "another"])
+    def test_a_doubt_that_nothing_settles_ends_with_the_time_of_any_endpoint(
+        self, heard: str
+    ) -> None:
         index = index_of(
             span("c", 0, 8), span("d", 0, 8), gone("c", 0, 8), doubt_seconds=9
         )
         for _ in range(5000):
-            index.apply_batch("e", EventBatch(11.0, [], 0))
-        assert index.spans("e", "d", doubtful=True) == []
-
-    def test_it_ends_at_an_endpoint_that_says_nothing_more(self) -> None:
-        index = index_of(
-            span("c", 0, 8), span("d", 0, 8), gone("c", 0, 8), doubt_seconds=9
-        )
-        for _ in range(5000):
-            index.apply_batch("f", EventBatch(11.0, [], 0))
+            index.apply_batch(heard, EventBatch(11.0, [], 0))
         assert index.spans("e", "d", doubtful=True) == []
 
     def test_doubts_by_the_thousand_are_the_same_doubts(self) -> None:

@@ -19,17 +19,18 @@ What makes a turn:
   template renders before or around the messages (`tools`, `documents`,
   `chat_template`, `chat_template_kwargs`, `reasoning_effort`, ...); then each
   message;
-* responses: the head has `instructions` and `tools`; then each input item. A
+* responses: the head has `instructions`, `tools`, ...; then each input item. A
   request with `previous_response_id` continues the continuation that the
   caller passes as `parent`;
-* messages (Anthropic): each tool, each block of the system prompt, each
-  content block of each message, in the order in which that API caches them.
+* messages (Anthropic): the head has `thinking`, `output_config`, ...; then each
+  tool, each block of the system prompt, each content block of each message, in
+  the order in which that API caches them.
   The positions that count are those behind a `cache_control` marker and the
   ends of messages; the marker itself is no content, so moving it changes no id.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,9 +112,13 @@ class Chain:
 
     def extend(self, *turns: Any, marked: bool = True) -> "Chain":
         """The chain with more turns, each any JSON value: a reply, say."""
+        return self._extend((turn, marked) for turn in turns)
+
+    def _extend(self, turns: Iterable[tuple[Any, bool]]) -> "Chain":
+        """The chain with more turns, and whether each is marked."""
         steps = list(self.steps)
         parent = self.continuation_id
-        for turn in turns:
+        for turn, marked in turns:
             text = _text(turn)
             parent = mint(parent, canonical(turn))
             fingerprint = None if text is None else Fingerprint.of(text.encode())
@@ -190,33 +195,36 @@ def messages(request: Mapping[str, Any]) -> Chain:
 
     Raises ValueError where `model` or `messages` is missing or of another type.
     """
-    chain = _rooted(request)
-    chain = chain.extend(*_head(request, _MESSAGES_HEAD), marked=False)
+    return _rooted(request)._extend(_blocks_in_order(request))
+
+
+def _blocks_in_order(request: Mapping[str, Any]) -> Iterator[tuple[Any, bool]]:
+    """The turns of a messages request, and whether the position behind each counts."""
+    for head in _head(request, _MESSAGES_HEAD):
+        yield head, False
     for tool in _blocks(request.get("tools")):
-        chain = _extend_block(chain, "tool", tool)
+        yield _block("tool", tool)
     for block in _blocks(request.get("system")):
-        chain = _extend_block(chain, "system", block)
+        yield _block("system", block)
     for message in _list(request, "messages"):
         if not isinstance(message, Mapping):
             raise ValueError("each of messages must be an object")
         # A message of no block is rendered, too: its frame is.
         blocks = _blocks(message.get("content")) or [None]
         for position, block in enumerate(blocks):
-            role = message.get("role")
             last = position == len(blocks) - 1
-            chain = _extend_block(chain, role, block, opens=not position, last=last)
-    return chain
+            yield _block(message.get("role"), block, opens=not position, last=last)
 
 
-def _extend_block(
-    chain: Chain, role: Any, block: Any, *, opens: bool = True, last: bool = False
-) -> Chain:
+def _block(
+    role: Any, block: Any, *, opens: bool = True, last: bool = False
+) -> tuple[list[Any], bool]:
     marked = last
     if isinstance(block, Mapping):
         marked = last or block.get("cache_control") is not None
         block = {key: block[key] for key in block if key != "cache_control"}
     # Two blocks of one message are rendered otherwise than two messages.
-    return chain.extend([role, block, opens], marked=marked)
+    return [role, block, opens], marked
 
 
 def _rooted(request: Mapping[str, Any]) -> Chain:

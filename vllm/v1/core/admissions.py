@@ -213,10 +213,7 @@ class Admissions:
             block_size: Tokens per block.
             group_id: The KV cache group.
         """
-        full = request.kv_cache_report_mode == ReportMode.FULL
-        if self._off and not full:
-            return  # Stock knows no other mode that reports reuse.
-        if full:
+        if request.kv_cache_report_mode == ReportMode.FULL:
             # A tail that is cached in part has no full hash to be told.
             num_blocks = num_tokens // block_size
             if num_blocks > first_block:
@@ -225,6 +222,8 @@ class Admissions:
                     request, num_blocks, block_size, group_id, first_block=first_block
                 )
             return
+        if self._off:
+            return  # Stock knows no other mode that reports reuse.
         if not self._say(keys, _SPANNED):
             self._adopt(request, keys, first_block, num_tokens, block_size, group_id)
         self._publish_span(request, first_block, num_tokens, block_size, group_id)
