@@ -7,9 +7,10 @@ Why: a label is opaque but has a shape, and a request whose label cannot be carr
 Upstream: session_id is taken from body, header or vllm_xargs as it is; a lone
     surrogate ends in a 500, and a megabyte is published.
 
-Adds: the fields of the OpenAI protocols, the header X-Continuation-ID, and the
-    hand-over of the resolvers to `vllm.entrypoints.generate.base.coordinates`,
-    which keeps upstream's order: body, header, vllm_xargs.
+Adds: the fields of the OpenAI protocols, a check of the labels' types before these
+    validate a body, the header X-Continuation-ID, and the hand-over of the resolvers
+    to `vllm.entrypoints.generate.base.coordinates`, which keeps upstream's order:
+    body, header, vllm_xargs.
 
 Drop when: vllm-project/vllm#48501 is in the supported release.
 """
@@ -34,18 +35,33 @@ continuation_id: str | None = Field(
 )
 """
 
+VALIDATOR = """
+@model_validator(mode="before")
+@classmethod
+def _check_label_types(cls, data: Any) -> Any:
+    check_label_types(data)
+    return data
+"""
+
+PROTOCOLS = {
+    "chat_completion": ["ChatCompletionRequest", "BatchChatCompletionRequest"],
+    "completion": ["CompletionRequest"],
+    "responses": ["ResponsesRequest"],
+}
+
 EDITS = [
     *(
-        insert_after(
-            f"vllm/entrypoints/openai/{module}/protocol.py",
-            request,
-            "session_id: str | None = Field($$$)",
-            FIELD,
-        )
-        for module, request in (
-            ("chat_completion", "ChatCompletionRequest"),
-            ("completion", "CompletionRequest"),
-            ("responses", "ResponsesRequest"),
+        edit
+        for module, [request, *others] in PROTOCOLS.items()
+        for file in [f"vllm/entrypoints/openai/{module}/protocol.py"]
+        for edit in (
+            add_import(
+                file,
+                "from vllm.entrypoints.generate.base.coordinates import "
+                "check_label_types",
+            ),
+            insert_after(file, request, "session_id: str | None = Field($$$)", FIELD),
+            *(add_method(file, each, VALIDATOR) for each in (request, *others)),
         )
     ),
     add_import(

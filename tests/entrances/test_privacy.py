@@ -24,6 +24,19 @@ def test_no_label_is_in_an_answer(engine: Engine, way: Way) -> None:
     assert SECRET not in str(answer.headers)
 
 
+def test_a_rendered_request_brings_its_labels_along(engine: Engine) -> None:
+    # What a render endpoint answers is a request, so it has to carry them on.
+    engine.stored()
+    [way] = (way for way in WAYS if way.name == "chat")
+    body, _ = way.request({Place.XARGS: dict.fromkeys(LABELS, SECRET)})
+    rendered = post(engine, f"{way.path}/render", body).raise_for_status().json()
+    assert engine.stored() == []
+    post(engine, "/inference/v1/generate", rendered).raise_for_status()
+    stored = engine.stored()
+    assert {e.session_id for e in stored} == {SECRET}
+    assert {e.continuation_id for e in stored} == {SECRET}
+
+
 @ways
 def test_no_label_changes_what_the_model_reads(engine: Engine, way: Way) -> None:
     engine.stored()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is no label is refused by every endpoint, and the engine goes on."""
 
+import re
 from typing import Any
 
 import httpx
@@ -41,7 +42,8 @@ IN_HEADER = {
     "a C1 control character": (b"a\x85", NO_CONTROLS),
     "UTF-8 that ISO-8859-1 reads as a control": ("ß".encode(), NO_CONTROLS),
 }
-NOT_STRINGS = [7, 0.5, ["a"], ["\ud800"]]
+NOT_STRINGS = [5277, 0, 0.5, False, [], ["5277"]]
+NOT_EVEN_XARGS = [{}, {"5277": "5277"}, [["5277"]]]
 
 
 @endpoints
@@ -61,11 +63,18 @@ def test_what_is_no_string_is_refused_by_name(
     engine: Engine, way: Way, name: str
 ) -> None:
     for place in way.places - {Place.HEADER}:
-        for value in NOT_STRINGS:
+        for value in NOT_STRINGS + NOT_EVEN_XARGS:
             answer = send_beside_a_good_one(engine, way, place, name, value)
             message = error(way, answer)
-            # It takes what is no chat request for one of another type, and says so.
-            assert name in message or way.path == "/invocations"
+            assert "5277" not in message
+            if way.path == "/v1/messages" and value in NOT_EVEN_XARGS:
+                # Upstream's validation of the body as a whole, in its format.
+                assert f"vllm_xargs.{name}" in message
+                continue
+            # A protocol may read JSON's false as a 0.
+            kind = "int|bool" if value is False else type(value).__name__
+            fault = rf"{name} must be a string, not ({kind})\. \(parameter={name}\)"
+            assert re.fullmatch(fault, message)
     assert_serves(engine, way)
 
 

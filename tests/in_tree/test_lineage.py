@@ -80,6 +80,19 @@ def test_a_conversation_is_a_session(conversation: Any, store: bool) -> None:
     assert labels(request) == ("v", request.request_id)
 
 
+@pytest.mark.parametrize("conversation", [None, "", {"id": ""}])
+def test_an_empty_conversation_counts_as_absent(conversation: Any) -> None:
+    request = Server().take(conversation=conversation)
+    assert labels(request) == (request.request_id, request.request_id)
+
+
+@pytest.mark.parametrize("conversation", [0, False, [], 7, ["v"], {}, {"id": 0}])
+def test_what_names_no_conversation_is_refused(conversation: Any) -> None:
+    with pytest.raises(VLLMValidationError, match=r"^conversation must be a") as caught:
+        Server().take(conversation=conversation)
+    assert caught.value.parameter == "conversation"
+
+
 def test_what_is_stateless_gets_nothing() -> None:
     assert labels(Server().take(store=False)) == (None, None)
     assert labels(Server().take(store=False, prompt_cache_key="k")) == (None, None)

@@ -12,7 +12,9 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
 from vllm.entrypoints.serve.utils.request_logger import RequestLogger
+from vllm.logging_utils.dump_input import prepare_object_to_dump
 from vllm.sampling_params import SamplingParams
+from vllm.v1.core.sched.output import NewRequestData
 
 SECRETS = {"session_id": "secret", "continuation_id": "secret"}
 MESSAGES = [{"role": "user", "content": "shown"}]
@@ -109,3 +111,21 @@ def test_a_body_without_labels_is_printed_as_ever(printed: list[str]) -> None:
     RequestLogger(max_log_len=10_000).log_request_body(request)
     body = request.model_dump_json(exclude_unset=True)
     assert any(body in line for line in printed)
+
+
+def test_a_dying_engine_dumps_parameters_without_the_labels_among_them() -> None:
+    params = SamplingParams(extra_args={**SECRETS, "shown": "shown"})
+    data = NewRequestData(
+        req_id="id",
+        prompt_token_ids=[1],
+        mm_features=[],
+        sampling_params=params,
+        pooling_params=None,
+        block_ids=([0],),
+        num_computed_tokens=0,
+        lora_request=None,
+    )
+    dumped = prepare_object_to_dump([data])
+    assert "shown" in dumped
+    assert "secret" not in dumped
+    assert params.extra_args == {**SECRETS, "shown": "shown"}

@@ -16,13 +16,12 @@ from starlette.requests import Request as HttpRequest
 from vllm.entrypoints.generate.base.coordinates import (
     resolve_continuation_id,
     resolve_label,
-    without_labels,
 )
 from vllm.entrypoints.openai.responses.lineage import ResponseLineage
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
-from vllm.v1.coordinates import admit_coordinates
+from vllm.v1.coordinates import admit_coordinates, without_labels
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.request import Request
 

@@ -10,13 +10,13 @@ from vllm.entrypoints.generate.base.coordinates import (
     label_from_headers,
     resolve_continuation_id,
     resolve_label,
-    without_labels,
 )
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import SamplingParams
+from vllm.v1.coordinates import without_labels
 
 HEADERS = {"session_id": "X-Session-ID", "continuation_id": "X-Continuation-ID"}
 BAD = {

@@ -12,8 +12,9 @@ the events of a server without coordinates, byte for byte.
 
 import re
 from collections.abc import Mapping
+from copy import copy
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vllm.exceptions import VLLMValidationError
 from vllm.logger import init_logger
@@ -24,9 +25,13 @@ if TYPE_CHECKING:
 
 logger = init_logger(__name__)
 
+Params = TypeVar("Params")
+
 SESSION_ID = "session_id"
 CONTINUATION_ID = "continuation_id"
 KV_CACHE_REPORT_MODE = "kv_cache_report_mode"
+
+_LABELS = (SESSION_ID, CONTINUATION_ID)
 
 MAX_LABEL_LENGTH = 256
 """The longest label, in characters."""
@@ -70,6 +75,12 @@ def label_fault(value: Any) -> str | None:
     return None
 
 
+def given(value: Any) -> Any:
+    """A value that a request carries for a label; None for an empty string, which
+    stands for no label. Whatever else is no label is a mistake, not an absence."""
+    return None if value == "" else value
+
+
 def check_label(name: str, value: Any) -> None:
     """Refuse a value that is not a label.
 
@@ -97,7 +108,7 @@ def check_extra_args(extra_args: Mapping[str, Any]) -> None:
     Raises:
         VLLMValidationError: A label there is not encodable as UTF-8.
     """
-    for name in (SESSION_ID, CONTINUATION_ID):
+    for name in _LABELS:
         value = extra_args.get(name)
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, str) and not _is_encodable(part):
@@ -142,13 +153,14 @@ def check_coordinates(
     """
     extra_args = extra_args or {}
     check_extra_args(extra_args)
-    session_id = session_id or None
-    if coordinates_enabled(config):
-        continuation_id = continuation_id or extra_args.get(CONTINUATION_ID) or None
-    else:
+    session_id = given(session_id)
+    continuation_id = given(continuation_id)
+    if not coordinates_enabled(config):
         continuation_id = None
-    if continuation_id is not None:
-        session_id = session_id or extra_args.get(SESSION_ID) or None
+    elif continuation_id is None:
+        continuation_id = given(extra_args.get(CONTINUATION_ID))
+    if continuation_id is not None and session_id is None:
+        session_id = given(extra_args.get(SESSION_ID))
     check_label(SESSION_ID, session_id)
     check_label(CONTINUATION_ID, continuation_id)
 
@@ -220,7 +232,9 @@ def admit_coordinates(request: "Request", config: "KVEventsConfig | None") -> No
 def _kept_label(
     request: "Request", name: str, value: Any, extra_args: Mapping[str, Any]
 ) -> str | None:
-    value = value or extra_args.get(name) or None
+    value = given(value)
+    if value is None:
+        value = given(extra_args.get(name))
     if value is None:
         return None
     fault = label_fault(value)
@@ -228,3 +242,25 @@ def _kept_label(
         return value
     logger.warning("Request %s loses its %s: it %s.", request.request_id, name, fault)
     return None
+
+
+def without_labels(params: Params) -> Params:
+    """Parameters of a request as they may be logged: no label among `extra_args`.
+
+    Args:
+        params: Of sampling, pooling or beam search; None passes.
+
+    Returns:
+        `params` itself where there is none, else a shallow copy.
+    """
+    extra_args = getattr(params, "extra_args", None)
+    if not isinstance(extra_args, dict) or extra_args.keys().isdisjoint(_LABELS):
+        return params
+    shown: Any = copy(params)
+    shown.extra_args = other_than_labels(extra_args)
+    return shown
+
+
+def other_than_labels(extra_args: Mapping[str, Any]) -> dict[str, Any]:
+    """What `extra_args`, or `vllm_xargs`, hold beside labels."""
+    return {name: value for name, value in extra_args.items() if name not in _LABELS}

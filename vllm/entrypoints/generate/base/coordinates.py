@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Where an HTTP request carries its labels: body field, header, then vllm_xargs."""
 
-from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
@@ -16,12 +15,14 @@ from vllm.v1.coordinates import (
     check_extra_args,
     check_label,
     coordinates_enabled,
+    given,
+    other_than_labels,
+    without_labels,
 )
 
 if TYPE_CHECKING:
     from vllm.config.kv_events import KVEventsConfig
 
-Params = TypeVar("Params")
 Body = TypeVar("Body", bound=BaseModel)
 
 HEADERS = {SESSION_ID: "X-Session-ID", CONTINUATION_ID: "X-Continuation-ID"}
@@ -73,12 +74,9 @@ def resolve_label(name: str, request: Any, raw_request: Request | None) -> str |
     Raises:
         VLLMValidationError: The value found first is not a label.
     """
-    label = (
-        getattr(request, name, None)
-        or label_from_headers(name, raw_request)
-        or (request.vllm_xargs or {}).get(name)
-        or None
-    )
+    label = getattr(request, name, None) or label_from_headers(name, raw_request)
+    if label is None:
+        label = given((request.vllm_xargs or {}).get(name))
     check_label(name, label)
     return label
 
@@ -125,6 +123,35 @@ def resolve_continuation_id(
     return check_coordinates(session_id, continuation_id, request.vllm_xargs, config)[1]
 
 
+def check_label_types(data: Any) -> None:
+    """Refuse a body with a label of a type that its protocol refuses.
+
+    The protocol's own refusal may quote the value, and one that is tried after
+    another (`/invocations`, a batch of chats) need not name the field.
+
+    Args:
+        data: The body before it is validated: any JSON.
+
+    Raises:
+        VLLMValidationError: A label in a field is no string, or one in `vllm_xargs`
+            is nothing that these may hold.
+    """
+    if not isinstance(data, dict):
+        return
+    xargs = data.get("vllm_xargs")
+    for name in HEADERS:
+        field = data.get(name)
+        if not isinstance(field, str):
+            check_label(name, field)
+        if isinstance(xargs, dict) and not _fits_xargs(xargs.get(name)):
+            check_label(name, xargs.get(name))
+
+
+def _fits_xargs(value: Any) -> bool:
+    parts = value if isinstance(value, list) else [value]
+    return all(isinstance(part, str | int | float) for part in parts)
+
+
 def check_token_request(data: Any) -> None:
     """Refuse a body of /inference/v1/generate whose labels cannot be encoded.
 
@@ -143,23 +170,6 @@ def check_token_request(data: Any) -> None:
         check_extra_args(data)
 
 
-def without_labels(params: Params) -> Params:
-    """Parameters of a request as they may be logged: no label among `extra_args`.
-
-    Args:
-        params: Of sampling, pooling or beam search; None passes.
-
-    Returns:
-        `params` itself where there is none, else a shallow copy.
-    """
-    extra_args = getattr(params, "extra_args", None)
-    if not isinstance(extra_args, dict) or HEADERS.keys().isdisjoint(extra_args):
-        return params
-    shown: Any = copy(params)
-    shown.extra_args = _other_than_labels(extra_args)
-    return shown
-
-
 def body_without_labels(request: Body) -> Body:
     """A body as it may be logged: null for each label, and none in `vllm_xargs`.
 
@@ -174,11 +184,7 @@ def body_without_labels(request: Body) -> Body:
         name: None for name in names if getattr(request, name, None)
     }
     if xargs := getattr(request, "vllm_xargs", None):
-        update["vllm_xargs"] = _other_than_labels(xargs)
+        update["vllm_xargs"] = other_than_labels(xargs)
     if params := getattr(request, "sampling_params", None):
         update["sampling_params"] = without_labels(params)
     return request.model_copy(update=update)
-
-
-def _other_than_labels(extra_args: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in extra_args.items() if name not in HEADERS}

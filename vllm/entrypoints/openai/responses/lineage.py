@@ -14,6 +14,7 @@ from vllm.v1.coordinates import (
     SESSION_ID,
     check_label,
     coordinates_enabled,
+    given,
     label_fault,
 )
 
@@ -122,13 +123,13 @@ def conversation_of(request: "ResponsesRequest") -> str | None:
     Raises:
         VLLMValidationError: It is neither, or its id could not be a label.
     """
-    given: Any = getattr(request, CONVERSATION, None)
-    conversation = given.get("id") if isinstance(given, Mapping) else given
-    if conversation is None and given is not None:
+    named: Any = getattr(request, CONVERSATION, None)
+    conversation = named.get("id") if isinstance(named, Mapping) else named
+    if conversation is None and named is not None:
         raise VLLMValidationError(
             f"{CONVERSATION} must be an id, or an object with the field id.",
             parameter=CONVERSATION,
         )
-    conversation = conversation or None
+    conversation = given(conversation)
     check_label(CONVERSATION, conversation)
     return conversation
