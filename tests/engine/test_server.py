@@ -2,6 +2,7 @@
 """The launcher and the tap, which the demonstration and the tests stand on."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -60,3 +61,24 @@ def test_a_server_ends_with_the_process_that_started_it(options: Options) -> Non
         server = psutil.Process(int(starter.stdout.readline()))
         starter.kill()
     assert_ended([server])
+
+
+def test_a_demonstration_that_is_told_to_end_takes_its_server_along(
+    options: Options,
+) -> None:
+    chosen = options(served_trees.stock())
+    command = [sys.executable, "-m", "cpu_engine.demo", "--keep"]
+    demo = subprocess.Popen(
+        [*command, "--cache", chosen.cache.parent],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'examples'}:{ROOT}"},
+        text=True,
+    )
+    with demo:
+        assert demo.stdout
+        assert any("The server runs until" in line for line in demo.stdout)
+        servers = psutil.Process(demo.pid).children(recursive=True)
+        assert servers
+        demo.send_signal(signal.SIGTERM)
+    assert demo.returncode == 0
+    assert_ended(servers)

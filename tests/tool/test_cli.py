@@ -372,7 +372,9 @@ def test_an_unforeseen_fault_of_the_system_is_one_line_too(run, root, monkeypatc
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(root))
 
     monkeypatch.setattr("vllm_coordinates.tree.find_tree", fail)
-    assert run("status") == Ran(7, "", f"error: {root}: Permission denied\n")
+    assert run("status") == Ran(
+        7, "", f"error: {root}: Permission denied; mend that, then try again\n"
+    )
 
 
 def test_an_interruption_by_the_user_says_how_to_go_on(run, root, monkeypatch):
