@@ -80,5 +80,4 @@ def test_a_demonstration_that_is_told_to_end_takes_its_server_along(
         servers = psutil.Process(demo.pid).children(recursive=True)
         assert servers
         demo.send_signal(signal.SIGTERM)
-    assert demo.returncode == 0
     assert_ended(servers)
