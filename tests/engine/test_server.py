@@ -80,4 +80,7 @@ def test_a_demonstration_that_is_told_to_end_takes_its_server_along(
         servers = psutil.Process(demo.pid).children(recursive=True)
         assert servers
         demo.send_signal(signal.SIGTERM)
+        # Its last words need somebody who listens.
+        assert "Stopping the server" in demo.stdout.read()
+    assert demo.returncode == 0
     assert_ended(servers)
