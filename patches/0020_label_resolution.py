@@ -23,6 +23,9 @@ from vllm_coordinates.semantic import (
 )
 
 SERVING = "vllm/entrypoints/generate/base/serving.py"
+CHAT = "vllm/entrypoints/openai/chat_completion/protocol.py"
+COMPLETION = "vllm/entrypoints/openai/completion/protocol.py"
+RESPONSES = "vllm/entrypoints/openai/responses/protocol.py"
 
 FIELD = """
 continuation_id: str | None = Field(
@@ -43,26 +46,27 @@ def _check_label_types(cls, data: Any) -> Any:
     return data
 """
 
-PROTOCOLS = {
-    "chat_completion": ["ChatCompletionRequest", "BatchChatCompletionRequest"],
-    "completion": ["CompletionRequest"],
-    "responses": ["ResponsesRequest"],
-}
+BODIES = [
+    (CHAT, "ChatCompletionRequest"),
+    (COMPLETION, "CompletionRequest"),
+    (RESPONSES, "ResponsesRequest"),
+]
 
 EDITS = [
     *(
-        edit
-        for module, [request, *others] in PROTOCOLS.items()
-        for file in [f"vllm/entrypoints/openai/{module}/protocol.py"]
-        for edit in (
-            add_import(
-                file,
-                "from vllm.entrypoints.generate.base.coordinates import "
-                "check_label_types",
-            ),
-            insert_after(file, request, "session_id: str | None = Field($$$)", FIELD),
-            *(add_method(file, each, VALIDATOR) for each in (request, *others)),
+        insert_after(file, request, "session_id: str | None = Field($$$)", FIELD)
+        for file, request in BODIES
+    ),
+    *(
+        add_import(
+            file,
+            "from vllm.entrypoints.generate.base.coordinates import check_label_types",
         )
+        for file in (CHAT, COMPLETION, RESPONSES)
+    ),
+    *(
+        add_method(file, request, VALIDATOR)
+        for file, request in [*BODIES, (CHAT, "BatchChatCompletionRequest")]
     ),
     add_import(
         SERVING,

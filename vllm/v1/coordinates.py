@@ -75,10 +75,20 @@ def label_fault(value: Any) -> str | None:
     return None
 
 
-def given(value: Any) -> Any:
-    """A value that a request carries for a label; None for an empty string, which
-    stands for no label. Whatever else is no label is a mistake, not an absence."""
-    return None if value == "" else value
+def first_given(*values: Any) -> Any:
+    """The first value that a request carries for a label.
+
+    An empty string stands for no label. Whatever else is not one is a mistake, not
+    an absence.
+
+    Args:
+        values: What the request has in each place, None where it has nothing; in
+            order of precedence.
+
+    Returns:
+        None where there is none.
+    """
+    return next((value for value in values if value not in (None, "")), None)
 
 
 def check_label(name: str, value: Any) -> None:
@@ -153,14 +163,13 @@ def check_coordinates(
     """
     extra_args = extra_args or {}
     check_extra_args(extra_args)
-    session_id = given(session_id)
-    continuation_id = given(continuation_id)
-    if not coordinates_enabled(config):
+    session_id = first_given(session_id)
+    if coordinates_enabled(config):
+        continuation_id = first_given(continuation_id, extra_args.get(CONTINUATION_ID))
+    else:
         continuation_id = None
-    elif continuation_id is None:
-        continuation_id = given(extra_args.get(CONTINUATION_ID))
-    if continuation_id is not None and session_id is None:
-        session_id = given(extra_args.get(SESSION_ID))
+    if continuation_id is not None:
+        session_id = first_given(session_id, extra_args.get(SESSION_ID))
     check_label(SESSION_ID, session_id)
     check_label(CONTINUATION_ID, continuation_id)
 
@@ -232,9 +241,7 @@ def admit_coordinates(request: "Request", config: "KVEventsConfig | None") -> No
 def _kept_label(
     request: "Request", name: str, value: Any, extra_args: Mapping[str, Any]
 ) -> str | None:
-    value = given(value)
-    if value is None:
-        value = given(extra_args.get(name))
+    value = first_given(value, extra_args.get(name))
     if value is None:
         return None
     fault = label_fault(value)

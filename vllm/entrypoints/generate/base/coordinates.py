@@ -15,7 +15,7 @@ from vllm.v1.coordinates import (
     check_extra_args,
     check_label,
     coordinates_enabled,
-    given,
+    first_given,
     other_than_labels,
     without_labels,
 )
@@ -74,9 +74,10 @@ def resolve_label(name: str, request: Any, raw_request: Request | None) -> str |
     Raises:
         VLLMValidationError: The value found first is not a label.
     """
-    label = getattr(request, name, None) or label_from_headers(name, raw_request)
-    if label is None:
-        label = given((request.vllm_xargs or {}).get(name))
+    label = first_given(
+        getattr(request, name, None) or label_from_headers(name, raw_request),
+        (request.vllm_xargs or {}).get(name),
+    )
     check_label(name, label)
     return label
 

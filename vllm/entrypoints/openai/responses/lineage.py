@@ -14,7 +14,7 @@ from vllm.v1.coordinates import (
     SESSION_ID,
     check_label,
     coordinates_enabled,
-    given,
+    first_given,
     label_fault,
 )
 
@@ -130,6 +130,6 @@ def conversation_of(request: "ResponsesRequest") -> str | None:
             f"{CONVERSATION} must be an id, or an object with the field id.",
             parameter=CONVERSATION,
         )
-    conversation = given(conversation)
+    conversation = first_given(conversation)
     check_label(CONVERSATION, conversation)
     return conversation
