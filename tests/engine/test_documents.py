@@ -208,7 +208,8 @@ class TestTheRefusals:
         ):
             yield served.post("/v1/chat/completions", text | {"vllm_xargs": xargs})
         turn = {"input": "Hello!", "max_output_tokens": 1}
-        yield served.post("/v1/responses", turn | {"conversation": {}})
+        for conversation in ({}, ["a"]):
+            yield served.post("/v1/responses", turn | {"conversation": conversation})
         parent = served.post("/v1/responses", turn | {"store": True}).json()["id"]
         both = {"conversation": "a", "previous_response_id": parent}
         yield served.post("/v1/responses", turn | both)
