@@ -208,8 +208,9 @@ class TestTheRefusals:
         ):
             yield served.post("/v1/chat/completions", text | {"vllm_xargs": xargs})
         turn = {"input": "Hello!", "max_output_tokens": 1}
-        for conversation in ({}, ["a"]):
-            yield served.post("/v1/responses", turn | {"conversation": conversation})
+        no_ids: list[Any] = [{}, ["a"]]
+        for no_id in no_ids:
+            yield served.post("/v1/responses", turn | {"conversation": no_id})
         parent = served.post("/v1/responses", turn | {"store": True}).json()["id"]
         both = {"conversation": "a", "previous_response_id": parent}
         yield served.post("/v1/responses", turn | both)
