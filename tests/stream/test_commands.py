@@ -3,8 +3,10 @@
 
 import json
 import re
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
@@ -29,7 +31,7 @@ from vllm_coordinates.stream.sequence import (
     Suspended,
     Trouble,
 )
-from vllm_coordinates.stream.watch import Picture, rows_that_fit
+from vllm_coordinates.stream.watch import Picture, Room
 from vllm_coordinates.stream.wire import EventBatch, decode_batch, encode_batch
 
 WHERE = ("tcp://10.0.0.7:5557", 1000.0)
@@ -81,6 +83,15 @@ def record_of(path: Path, deliveries: list[Delivery]) -> Path:
 
 
 @pytest.fixture
+def little_room() -> Iterator[None]:
+    """No file of this process gets longer than 100 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture
 def publisher() -> Iterator[Publisher]:
     one = Publisher()
     for delivery in session():
@@ -94,12 +105,35 @@ class TestRecording:
     def test_what_is_read_is_what_was_written(self, tmp_path: Path) -> None:
         assert list(record.read(record_of(tmp_path / "r", EVERYTHING))) == EVERYTHING
 
-    def test_one_that_was_cut_off_ends_with_its_last_whole_delivery(
-        self, recording: Path
+    def test_one_that_was_cut_off_is_read_to_its_last_whole_delivery_and_says_so(
+        self, tmp_path: Path
     ) -> None:
-        for cut in (1, 7):
-            recording.write_bytes(recording.read_bytes()[:-cut])
-            assert list(record.read(recording)) == session()[:2]
+        whole = record_of(tmp_path / "whole", session()).read_bytes()
+        two = record_of(tmp_path / "two", session()[:2]).read_bytes()
+        cut = tmp_path / "cut"
+        for length in (len(two) + 1, len(two) + 9, len(whole) - 1):
+            cut.write_bytes(whole[:length])
+            *read, last = record.read(cut)
+            assert read == session()[:2]
+            detail = (
+                f"the last {length - len(two)} bytes of {cut}, from byte {len(two)}"
+                " on, are no whole delivery: it was cut off there, or is damaged"
+            )
+            assert last == Trouble(*WHERE, record.CUT_OFF, detail)
+        cut.write_bytes(two)
+        assert list(record.read(cut)) == session()[:2]
+
+    def test_one_without_a_whole_delivery_is_told(self, recording: Path) -> None:
+        recording.write_bytes(recording.read_bytes()[:40])
+        (only,) = record.read(recording)
+        assert isinstance(only, Trouble) and only.endpoint == str(recording)
+
+    def test_verify_says_that_it_did_not_read_all(self, recording: Path) -> None:
+        recording.write_bytes(recording.read_bytes()[:-1])
+        result = run("verify", str(recording))
+        assert result.exit_code == 0
+        assert result.stderr.startswith("warning: the last ")
+        assert result.stdout.startswith("0 violations in 2 events of 2 batches")
 
     def test_a_file_of_another_kind_is_told(self, tmp_path: Path) -> None:
         path = tmp_path / "notes"
@@ -145,6 +179,42 @@ class TestRecording:
         assert isinstance(result.exception, CoordinatesError)
         assert not (tmp_path / "stream").exists()
 
+    def test_record_of_nothing_is_no_success(self, tmp_path: Path) -> None:
+        path = tmp_path / "stream"
+        source = "tcp://127.0.0.1:9"
+        for _ in range(2):
+            error = run("record", source, str(path), "--seconds", "0.1").exception
+            assert isinstance(error, CoordinatesError) and error.exit_code == 11
+            assert str(error) == (
+                "tcp://127.0.0.1:9 sent no batch to record: a publisher sends one only"
+                " when its cache changes, so send the server a request, or look longer"
+            )
+            assert not path.exists()
+
+    def test_a_full_disk_is_told_with_the_file(
+        self, tmp_path: Path, publisher: Publisher, little_room: None
+    ) -> None:
+        path = tmp_path / "stream"
+        source = f"{publisher.endpoint},{publisher.replay}"
+        error = run("record", source, str(path), "--seconds", "20").exception
+        assert isinstance(error, CoordinatesError) and error.exit_code == 7
+        assert str(error) == (
+            f"{path} cannot be written (File too large): make room for it, or name a"
+            " file elsewhere"
+        )
+
+    def test_a_folder_that_is_not_there_is_told(
+        self, tmp_path: Path, recording: Path
+    ) -> None:
+        path = tmp_path / "none" / "file"
+        for arguments in (
+            ("record", "tcp://127.0.0.1:9", str(path)),
+            ("watch", "--once", "--html", str(path), str(recording)),
+        ):
+            error = run(*arguments).exception
+            assert isinstance(error, CoordinatesError) and error.exit_code == 7
+            assert str(error).startswith(f"{path} cannot be written (No such file")
+
     def test_record_overwrites_nothing(self, recording: Path) -> None:
         result = run("record", "tcp://127.0.0.1:1", str(recording))
         assert isinstance(result.exception, CoordinatesError)
@@ -170,6 +240,15 @@ class TestVerify:
         assert result.output.splitlines()[0] == (
             "tcp://10.0.0.7:5557 batch 2: sequence: it follows batch 0"
         )
+
+    def test_nothing_on_the_stream_drives_the_terminal(self, tmp_path: Path) -> None:
+        first, _, third = session()
+        evil = replace(first, endpoint="tcp://h:1 \x1b[2J\x07")
+        path = record_of(
+            tmp_path / "evil", [evil, replace(third, endpoint=evil.endpoint)]
+        )
+        output = run("verify", str(path)).output
+        assert "\x1b" not in output and "\x07" not in output and "[2J" in output
 
     def test_json_is_a_line_per_violation_and_one_for_the_sum(
         self, tmp_path: Path
@@ -200,8 +279,8 @@ class TestVerify:
 class TestWatch:
     def test_once_shows_a_recording_as_it_ended(self, recording: Path) -> None:
         lines = run("watch", "--once", str(recording)).output.splitlines()
-        assert any(re.match(r"ann +ann-1 +1 +36 +[█▅▒·]+ +9s", line) for line in lines)
-        assert any(re.match(r"bob +bob-1 +1 +24 +[█▅▒·]+ +", line) for line in lines)
+        assert any(re.match(r"ann +ann-1 +1 +36 +[█▓▄░·]+ +9s", line) for line in lines)
+        assert any(re.match(r"bob +bob-1 +1 +24 +[█▓▄░·]+ +", line) for line in lines)
 
     def test_json_has_every_figure(self, recording: Path) -> None:
         snapshot = json.loads(run("watch", "--once", "--json", str(recording)).output)
@@ -245,8 +324,13 @@ class TestWatch:
             ),
             (
                 ["ftp://host"],
-                "ftp://host is no source: write http://host:8000 for a server, or"
-                " tcp://host:5557 for a publisher",
+                "'ftp://host' is no address of a socket: write http://host:8000 for a"
+                " server, or tcp://host:5557 for a publisher",
+            ),
+            (
+                ["tcp://host:5557,tcp://host:65536"],
+                "'tcp://host:65536' is no address of a socket: write http://host:8000"
+                " for a server, or tcp://host:5557 for a publisher",
             ),
             (
                 ["--sort", "age", "tcp://127.0.0.1:9"],
@@ -281,8 +365,28 @@ class TestPicture:
     def test_it_fits_the_height_it_was_cut_for(self, board: Board) -> None:
         snapshot = board.snapshot(1000.0)
         for height in (12, 20, 40):
-            rows = rows_that_fit(height, snapshot)
-            assert len(drawn(board, 80, rows=rows)) <= height
+            room = Room.within(height, snapshot)
+            assert len(drawn(board, 80, room)) < height
+
+    def test_many_endpoints_leave_room_for_sessions(self, board: Board) -> None:
+        for number in range(30):
+            board.expect(f"tcp://10.0.1.{number}:5557")
+        for number in range(20):
+            engine = Engine(clock=990.0)
+            engine.request(
+                tuple(range(8)), continuation=f"c-{number}", session=f"s-{number}"
+            )
+            board.apply(
+                replace(batch(0, engine.take()), endpoint=f"tcp://10.0.1.{number}:5557")
+            )
+        room = Room.within(24, board.snapshot(1000.0))
+        lines = drawn(board, 80, room)
+        assert len(lines) < 24
+        assert sum("tcp://" in line for line in lines) == 6
+        assert sum(line.startswith("s-") for line in lines) >= 5
+        # Those that are not live are shown, and keep their numbers.
+        assert lines[7].strip() == "and 21 live, 4 waiting"
+        assert lines[1].split()[:3] == ["14", "tcp://10.0.1.20:5557", "waiting"]
 
     def test_labels_cannot_drive_the_terminal(self) -> None:
         engine, board = Engine(clock=990.0), Board()
@@ -309,9 +413,9 @@ class TestPicture:
         assert 300 <= moments <= 601
 
 
-def drawn(board: Board, width: int, *, rows: int | None = None) -> list[str]:
+def drawn(board: Board, width: int, room: Room | None = None) -> list[str]:
     console = Console(width=width, height=50, record=True, file=StringIO())
-    console.print(Picture(board.snapshot(1000.0), rows=rows))
+    console.print(Picture(board.snapshot(1000.0), room))
     return console.export_text().splitlines()
 
 
@@ -390,7 +494,21 @@ def test_an_address_that_is_none_is_told(url: str) -> None:
     assert isinstance(error, CoordinatesError)
 
 
-@pytest.mark.parametrize("address", ["ipc:///tmp/x", "tcp://localhost"])
-def test_ranks_that_cannot_be_counted_are_told(address: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        (
+            "ipc:///tmp/x",
+            "'ipc:///tmp/x' has no port to count data-parallel ranks from: name each"
+            " rank's publisher instead",
+        ),
+        (
+            "tcp://localhost:65535",
+            "'tcp://localhost:65536' is no address of a socket: name each rank's"
+            " publisher instead",
+        ),
+    ],
+)
+def test_ranks_that_cannot_be_counted_are_told(address: str, message: str) -> None:
     error = run("watch", "--once", "--ranks", "2", address).exception
-    assert isinstance(error, CoordinatesError) and "has no port" in str(error)
+    assert isinstance(error, CoordinatesError) and str(error) == message

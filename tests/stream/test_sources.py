@@ -37,9 +37,11 @@ def test_ranks_are_in_order() -> None:
         b'{"0": {}}',
         b'{"zero": {"endpoint": "tcp://h:1"}}',
         b'{"0": {"endpoint": "nonsense"}}',
+        b'{"0": {"endpoint": "tcp://h:0"}}',
+        b'{"0": {"endpoint": "tcp://h:65536"}}',
         b'{"0": {"endpoint": "tcp://h:1", "replay_endpoint": "nonsense"}}',
     ],
 )
 def test_an_odd_answer_is_an_error(answer: bytes) -> None:
-    with pytest.raises(msgspec.DecodeError):
+    with pytest.raises(ValueError, match=r".+"):
         publishers(answer, "http://h")

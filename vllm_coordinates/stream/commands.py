@@ -13,16 +13,16 @@ import zmq
 from rich.console import Console
 from rich.live import Live
 
-from vllm_coordinates.errors import CoordinatesError
+from vllm_coordinates.errors import CoordinatesError, WriteError
 
 from .board import SORTS, Board
 from .page import Pages
-from .record import Recorder, read
-from .sequence import Batch, Delivery
+from .record import CUT_OFF, Recorder, read
+from .sequence import Batch, Delivery, Trouble
 from .sources import EpochPoll, SourceError, discover
 from .subscriber import Source, Subscriber
 from .verify import Verifier
-from .watch import Picture, rows_that_fit
+from .watch import Picture, Room, printable
 
 
 class SourceFormError(CoordinatesError):
@@ -43,22 +43,37 @@ def record(
 
     Raises:
         SourceFormError: The file is there already, or `source` is none.
+        SourceError: It sent no batch; the file holds why, if anything came.
+        WriteError: The file cannot be written.
     """
     if file.exists():
         raise SourceFormError(
             f"{file} exists: name another file, recordings are not overwritten"
         )
-    count = 0
+    count = others = 0
     feed = _Feed([source], ranks)
-    with feed, file.open("xb") as output, suppress(KeyboardInterrupt):
-        recorder = Recorder(output)
-        for delivery in feed.deliveries(seconds):
-            if delivery is None:
-                continue
-            recorder.write(delivery)
-            count += isinstance(delivery, Batch)
-            if count == batches:
-                break
+    try:
+        with feed, file.open("xb") as output, suppress(KeyboardInterrupt):
+            recorder = Recorder(output)
+            for delivery in feed.deliveries(seconds):
+                if delivery is None:
+                    continue
+                recorder.write(delivery)
+                if isinstance(delivery, Batch):
+                    count += 1
+                else:
+                    others += 1
+                if count == batches:
+                    break
+    except OSError as error:
+        raise WriteError(
+            f"{file} cannot be written ({error.strerror}): make room for it, or name"
+            " a file elsewhere"
+        ) from error
+    if not count:
+        if not others:
+            file.unlink()
+        raise _silent(source, "record")
     typer.echo(f"{count} batches in {file}, {file.stat().st_size:,} bytes")
 
 
@@ -95,8 +110,8 @@ def watch(
             if html is not None:
                 pages.add(snapshot, html, finish=last)
             if live is not None:
-                rows = rows_that_fit(console.height, snapshot)
-                live.update(Picture(snapshot, rows=rows), refresh=True)
+                room = Room.within(console.height, snapshot)
+                live.update(Picture(snapshot, room), refresh=True)
             elif json and (last or not once):
                 typer.echo(msgspec.json.encode(snapshot).decode())
 
@@ -104,7 +119,7 @@ def watch(
         _follow(feed, board, show, every=every, seconds=limit)
     if not json:
         # The alternate screen is gone with what it showed.
-        console.print(Picture(board.snapshot(feed.now(), sort=sort), rows=40))
+        console.print(Picture(board.snapshot(feed.now(), sort=sort)))
 
 
 def verify(source: str, *, ranks: int, seconds: float | None, json: bool) -> None:
@@ -120,17 +135,16 @@ def verify(source: str, *, ranks: int, seconds: float | None, json: bool) -> Non
         for delivery in feed.deliveries(seconds):
             if delivery is None:
                 continue
+            if isinstance(delivery, Trouble) and delivery.what == CUT_OFF:
+                typer.echo(f"warning: {delivery.detail}", err=True)
             for violation in verifier.apply(delivery):
                 violations += 1
-                line = (
-                    msgspec.json.encode(violation).decode() if json else str(violation)
-                )
-                typer.echo(line)
+                if json:
+                    typer.echo(msgspec.json.encode(violation).decode())
+                else:
+                    typer.echo(printable(str(violation)))
     if not verifier.batches:
-        raise SourceError(
-            f"{source} sent no batch to check: a publisher sends one only when its"
-            " cache changes, so send the server a request, or look longer"
-        )
+        raise _silent(source, "check")
     if json:
         summary = {
             "batches": verifier.batches,
@@ -226,17 +240,24 @@ def _sources(argument: str, ranks: int) -> list[Source]:
     if argument.startswith(("http://", "https://")):
         return discover(argument)
     endpoint, _, replay = argument.partition(",")
-    for address in filter(None, (endpoint, replay)):
-        if not address.startswith(("tcp://", "ipc://")):
-            raise SourceFormError(
-                f"{argument} is no source: write http://host:8000 for a server, or"
-                " tcp://host:5557 for a publisher"
-            )
-    source = Source(endpoint, replay or None)
+    try:
+        source = Source(endpoint, replay or None)
+    except ValueError as error:
+        raise SourceFormError(
+            f"{error}: write http://host:8000 for a server, or tcp://host:5557 for a"
+            " publisher"
+        ) from error
     try:
         return [source.rank(rank) for rank in range(ranks)]
     except ValueError as error:
         raise SourceFormError(f"{error}: name each rank's publisher instead") from error
+
+
+def _silent(source: str, purpose: str) -> SourceError:
+    return SourceError(
+        f"{source} sent no batch to {purpose}: a publisher sends one only when its"
+        " cache changes, so send the server a request, or look longer"
+    )
 
 
 def _subscribe(sources: list[Source]) -> Subscriber:

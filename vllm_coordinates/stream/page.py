@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from vllm_coordinates.errors import WriteError
+
 from .board import Snapshot
 
 _MOST_MOMENTS = 600
@@ -27,7 +29,10 @@ class Pages:
         self._written = float("-inf")
 
     def add(self, snapshot: Snapshot, path: Path, *, finish: bool = False) -> None:
-        """Keep a snapshot, and write the page now and then, or to `finish`."""
+        """Keep a snapshot, and write the page now and then, or to `finish`.
+
+        Raises WriteError where the page cannot be written.
+        """
         if finish or self._seen % self._stride == 0:
             rows = snapshot.sessions[:_MOST_ROWS]
             self._moments.append(
@@ -40,8 +45,14 @@ class Pages:
         if finish or snapshot.at >= self._written + _SECONDS_BETWEEN_WRITES:
             self._written = snapshot.at
             part = path.with_name(f"{path.name}.part")
-            part.write_text(render(self._moments), encoding="utf-8")
-            part.replace(path)
+            try:
+                part.write_text(render(self._moments), encoding="utf-8")
+                part.replace(path)
+            except OSError as error:
+                raise WriteError(
+                    f"{path} cannot be written ({error.strerror}): make room for the"
+                    " page, or name a file elsewhere"
+                ) from error
 
 
 def render(moments: list[bytes]) -> str:

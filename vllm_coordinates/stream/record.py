@@ -2,8 +2,8 @@
 """A stream in a file: every delivery of a subscriber, in order.
 
 The file is a line that names the format, then one msgpack object per delivery,
-each behind its length in four bytes. A recording that was cut off ends with
-its last whole delivery. Batches are kept as the bytes that came, so a
+each behind its length in four bytes. A recording that was cut off is read up
+to its last whole delivery, and says so. Batches are kept as the bytes that came, so a
 recording shows what was on the wire, and a reader of it learns what the
 subscriber learned: gaps, restarts and all.
 """
@@ -20,6 +20,9 @@ from .sequence import Batch, Delivery, Dropped, Reason, Resumed, Suspended, Trou
 from .wire import WireError, decode_batch
 
 _FORMAT = b"vllm-coordinates recording 1\n"
+
+CUT_OFF = "cut off"
+"""What the `Trouble` is called that ends a recording in the middle of a delivery."""
 
 
 class RecordingError(CoordinatesError):
@@ -84,18 +87,31 @@ def read(path: Path) -> Iterator[Delivery]:
                 f"{path} is no recording: make one with"
                 f" `vllm-coordinates record SOURCE {path}`"
             )
+        delivery: Delivery | None = None
         place = file.tell()
-        while len(size := file.read(4)) == 4:
-            line = file.read(int.from_bytes(size, "big"))
-            if len(line) < int.from_bytes(size, "big"):
+        while size := file.read(4):
+            length = int.from_bytes(size, "big")
+            line = file.read(length)
+            if len(size) < 4 or len(line) < length:
+                yield _cut_off(path, delivery, len(size) + len(line), place)
                 return
             try:
-                yield _from_line(_decode(line))
+                delivery = _from_line(_decode(line))
+                yield delivery
             except (msgspec.MsgspecError, WireError, ValueError) as error:
                 raise RecordingError(
                     f"{path} is damaged at byte {place} ({error}): record it again"
                 ) from error
             place = file.tell()
+
+
+def _cut_off(path: Path, last: Delivery | None, left: int, place: int) -> Trouble:
+    endpoint, at = (str(path), 0.0) if last is None else (last.endpoint, last.at)
+    detail = (
+        f"the last {left} bytes of {path}, from byte {place} on, are no whole delivery:"
+        " it was cut off there, or is damaged"
+    )
+    return Trouble(endpoint, at, CUT_OFF, detail)
 
 
 def _to_line(delivery: Delivery) -> _Line:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Annotated
 from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -23,7 +22,6 @@ from vllm_coordinates.errors import CoordinatesError
 from .subscriber import Source
 
 _SECONDS = 5.0
-_ADDRESS = r"^(tcp://.+:[0-9]+|(ipc|inproc)://.+)$"
 
 
 class SourceError(CoordinatesError):
@@ -46,8 +44,8 @@ class Publisher:
 
 
 class _Rank(msgspec.Struct):
-    endpoint: Annotated[str, msgspec.Meta(pattern=_ADDRESS)]
-    replay_endpoint: Annotated[str, msgspec.Meta(pattern=_ADDRESS)] | None = None
+    endpoint: str
+    replay_endpoint: str | None = None
     topic: str = ""
     publisher_epoch: str | None = None
     coordinates: bool = False

@@ -10,6 +10,7 @@ longer than the caller allows: a replay that does not answer fails after
 `replay_seconds`, while the other endpoints go on.
 """
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ _MOST_FRAMES_AT_ONCE = 1000
 _MOST_FRAMES_BEFORE_NEWS = 100_000
 _LARGEST_REPLAY = 1 << 30
 _LONGEST_REPLAY = 12
+_ADDRESS = re.compile(r"tcp://\S+:(?P<port>\d{1,5}|\*)|(?:ipc|inproc)://.+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,14 @@ class Source:
     replay: str | None = None
     topic: str = ""
     bind: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where an address is none."""
+        for address in filter(None, (self.endpoint, self.replay)):
+            match = _ADDRESS.fullmatch(address)
+            port = match and match["port"]
+            if match is None or (port and port != "*" and not 0 < int(port) < 65536):
+                raise ValueError(f"{address!r} is no address of a socket")
 
     def rank(self, rank: int) -> "Source":
         """The same source's data-parallel rank: `rank` ports up, as in vLLM."""
@@ -257,7 +267,7 @@ class Subscriber:
                 return self._end_replay(connection, replay, "a malformed reply")
             if parts[2] == _END:
                 return self._end_replay(connection, replay, None)
-            replay.size += len(parts[3])
+            replay.size += len(parts[1]) + len(parts[3])
             if replay.size > _LARGEST_REPLAY:
                 return self._end_replay(connection, replay, "too much to hold")
             if len(parts[3]) <= self._most_bytes:

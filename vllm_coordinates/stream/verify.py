@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from . import spans
+from .record import CUT_OFF
 from .sequence import Batch, Delivery, Dropped, Reason, Trouble
 from .spans import Spans
 from .wire import (
@@ -26,6 +27,8 @@ from .wire import (
 )
 
 _MOST_HASHES = 2_000_000
+# Troubles that are of the reader's making.
+_HARMLESS = ("late", CUT_OFF)
 
 
 class Rule(StrEnum):
@@ -138,7 +141,7 @@ class Verifier:
             else:
                 self._seen(f"restart known by {delivery.reason}")
                 publisher.rank = None
-        elif isinstance(delivery, Trouble) and delivery.what != "late":
+        elif isinstance(delivery, Trouble) and delivery.what not in _HARMLESS:
             yield Violation(name, None, None, Rule.SEQUENCE, delivery.detail)
 
     def _batch(

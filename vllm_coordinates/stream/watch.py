@@ -1,41 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
 """The picture in the terminal: one moment of a board, for any width from 80."""
 
+from collections import Counter
+from collections.abc import Iterator
 from time import localtime, strftime
+from typing import NamedTuple
 
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    Group,
+    RenderableType,
+    RenderResult,
+)
 from rich.table import Table
 from rich.text import Text
 
 from .board import EndpointRow, Note, SessionRow, Snapshot, fractions, shared_until
 
-_RESIDENT, _PART, _DOUBTFUL, _EVICTED = "█", "▅", "▒", "·"
+# A sign of its own for each, since there may be no colour.
+_RESIDENT, _COMMON, _PART, _DOUBTFUL, _EVICTED = "█", "▓", "▄", "░", "·"
 _OWN, _SHARED, _DOUBT, _GONE = "green", "cyan", "yellow", "bright_black"
 _STATES = {"live": "green", "suspended": "yellow", "waiting": "bright_black"}
 _NOTES_SHOWN = 3
-# What a session's row needs beside its bar, in columns.
-_BESIDE_BAR = 55
+# What a session's row needs beside its bar and its endpoint's number, in columns.
+_BESIDE_BAR = 53
+
+
+class Room(NamedTuple):
+    """How many endpoints and sessions a picture shows."""
+
+    endpoints: int = 1_000_000
+    sessions: int = 40
+
+    @classmethod
+    def within(cls, height: int, snapshot: Snapshot) -> "Room":
+        """What leaves the picture within `height` lines.
+
+        Endpoints take what sessions leave of it, or half of it.
+        """
+        notes = min(len(snapshot.notes), _NOTES_SHOWN)
+        # Two headers, a blank line, the legend, and the cursor's line.
+        free = height - 5 - (notes + 1 if notes else 0)
+        endpoints = len(snapshot.endpoints)
+        most = max(free - len(snapshot.sessions), free // 2, 2)
+        if endpoints > most:
+            # One line says how many are left out.
+            return cls(most - 1, max(free - most, 1))
+        return cls(endpoints, max(free - endpoints, 1))
 
 
 class Picture:
-    """A snapshot as a rich renderable; `rows` is how many sessions fit."""
+    """A snapshot as a rich renderable."""
 
-    def __init__(self, snapshot: Snapshot, *, rows: int | None = None) -> None:
+    def __init__(self, snapshot: Snapshot, room: Room | None = None) -> None:
         self._snapshot = snapshot
-        self._rows = rows
+        self._room = Room() if room is None else room
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> RenderResult:
         snapshot = self._snapshot
         names = [row.endpoint for row in snapshot.endpoints]
-        shown = snapshot.sessions[: self._rows]
-        yield _endpoints(snapshot.endpoints, options.max_width)
+        shown = snapshot.sessions[: self._room.sessions]
+        yield from _endpoints(snapshot.endpoints, self._room.endpoints)
         yield Text()
         if not snapshot.sessions:
             yield Text(_nothing(snapshot), style="bright_black")
         else:
-            cells = max(options.max_width - _BESIDE_BAR, 12)
+            beside = _BESIDE_BAR + _digits(names)
+            cells = max(options.max_width - beside, 12)
             yield _sessions(shown, names, cells)
             yield _legend(snapshot.known_sessions - len(shown))
         if snapshot.notes:
@@ -45,14 +79,10 @@ class Picture:
             )
 
 
-def rows_that_fit(height: int, snapshot: Snapshot) -> int:
-    """How many sessions leave the picture within `height` lines."""
-    notes = min(len(snapshot.notes), _NOTES_SHOWN)
-    beside = len(snapshot.endpoints) + 1 + 1 + 1 + 2 + (notes + 1 if notes else 0)
-    return max(height - beside - 1, 1)
-
-
-def _endpoints(rows: list[EndpointRow], width: int) -> Table:
+def _endpoints(rows: list[EndpointRow], most: int) -> Iterator[RenderableType]:
+    # Those that need a look come first where not all have room.
+    by_need = sorted(range(len(rows)), key=lambda n: (rows[n].state == "live", n))
+    shown, hidden = sorted(by_need[:most]), by_need[most:]
     table = _table()
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("endpoint", no_wrap=True, overflow="ellipsis", ratio=1)
@@ -60,9 +90,10 @@ def _endpoints(rows: list[EndpointRow], width: int) -> Table:
     table.add_column("epoch", no_wrap=True, overflow="crop", max_width=8)
     for title in ("batch", "lag", "events/s", "sessions", "tokens"):
         table.add_column(title, justify="right", no_wrap=True)
-    for number, row in enumerate(rows, start=1):
+    for number in shown:
+        row = rows[number]
         table.add_row(
-            str(number),
+            str(number + 1),
             _clean(row.endpoint),
             Text(row.state, style=_STATES[row.state]),
             _clean(row.epoch or "none"),
@@ -72,14 +103,22 @@ def _endpoints(rows: list[EndpointRow], width: int) -> Table:
             str(row.sessions),
             count(row.resident_tokens),
         )
-    return table
+    yield table
+    if hidden:
+        states = Counter(rows[number].state for number in hidden)
+        told = ", ".join(f"{states[s]:,} {s}" for s in _STATES if states[s])
+        yield Text(f"and {told}", style="bright_black")
+
+
+def _digits(names: list[str]) -> int:
+    return max(len(str(len(names))), 2)
 
 
 def _sessions(rows: list[SessionRow], names: list[str], cells: int) -> Table:
     table = _table()
     table.add_column("session", no_wrap=True, overflow="ellipsis", width=15)
     table.add_column("latest", no_wrap=True, overflow="ellipsis", width=8)
-    table.add_column("at", justify="right", no_wrap=True, width=2)
+    table.add_column("at", justify="right", no_wrap=True, width=_digits(names))
     table.add_column("tokens", justify="right", no_wrap=True, width=6)
     table.add_column("shared", justify="right", no_wrap=True, width=6)
     table.add_column("what is resident", no_wrap=True, width=cells)
@@ -104,7 +143,7 @@ def _bar(row: SessionRow, cells: int) -> Text:
     shared = fractions(row, cells, [(0, shared_until(row))])
     for held, doubted, common in zip(resident, doubtful, shared, strict=True):
         if held > 0.95:
-            bar.append(_RESIDENT, style=_SHARED if common > 0.5 else _OWN)
+            bar.append(*((_COMMON, _SHARED) if common > 0.5 else (_RESIDENT, _OWN)))
         elif held > 0:
             bar.append(_PART, style=_SHARED if common > 0.5 else _OWN)
         elif doubted > 0:
@@ -118,7 +157,7 @@ def _legend(hidden: int) -> Text:
     legend = Text()
     for sign, style, meaning in (
         (_RESIDENT, _OWN, "resident"),
-        (_RESIDENT, _SHARED, "shared"),
+        (_COMMON, _SHARED, "shared"),
         (_PART, _OWN, "in part"),
         (_DOUBTFUL, _DOUBT, "in doubt"),
         (_EVICTED, _GONE, "evicted"),
@@ -152,11 +191,13 @@ def _table() -> Table:
     )
 
 
-def _clean(text: str) -> Text:
+def printable(text: str) -> str:
     """Labels come from clients: nothing in them may drive the terminal."""
-    return Text(
-        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    )
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _clean(text: str) -> Text:
+    return Text(printable(text))
 
 
 def count(number: int) -> str:
