@@ -181,15 +181,24 @@ class TestRecording:
 
     def test_record_of_nothing_is_no_success(self, tmp_path: Path) -> None:
         path = tmp_path / "stream"
-        source = "tcp://127.0.0.1:9"
-        for _ in range(2):
-            error = run("record", source, str(path), "--seconds", "0.1").exception
+        silent = Publisher()
+        for source, message in (
+            (
+                "tcp://127.0.0.1:9",
+                "no publisher answers at tcp://127.0.0.1:9, so there is nothing to"
+                " record: check the address, and that the server is up",
+            ),
+            (
+                silent.endpoint,
+                f"{silent.endpoint} sent no batch to record: a publisher sends one only"
+                " when its cache changes, so send the server a request, or look longer",
+            ),
+        ):
+            error = run("record", source, str(path), "--seconds", "0.5").exception
             assert isinstance(error, CoordinatesError) and error.exit_code == 11
-            assert str(error) == (
-                "tcp://127.0.0.1:9 sent no batch to record: a publisher sends one only"
-                " when its cache changes, so send the server a request, or look longer"
-            )
+            assert str(error) == message
             assert not path.exists()
+        silent.close()
 
     def test_a_full_disk_is_told_with_the_file(
         self, tmp_path: Path, publisher: Publisher, little_room: None
@@ -271,8 +280,8 @@ class TestVerify:
         error = run("verify", "--seconds", "0.1", "tcp://127.0.0.1:9").exception
         assert isinstance(error, CoordinatesError) and error.exit_code == 11
         assert str(error) == (
-            "tcp://127.0.0.1:9 sent no batch to check: a publisher sends one only when"
-            " its cache changes, so send the server a request, or look longer"
+            "no publisher answers at tcp://127.0.0.1:9, so there is nothing to check:"
+            " check the address, and that the server is up"
         )
 
 
@@ -308,6 +317,16 @@ class TestWatch:
         result = run("watch", "--once", "--json", "--seconds", "1.5", source)
         (endpoint,) = json.loads(result.output)["endpoints"]
         assert endpoint["state"] == "live" and endpoint["resident_tokens"] == 60
+
+    def test_one_that_nobody_answers_at_is_told(self) -> None:
+        source = "tcp://127.0.0.1:9"
+        result = run("watch", "--once", "--json", "--seconds", "3.5", source)
+        snapshot = json.loads(result.output)
+        assert snapshot["endpoints"][0]["state"] == "unreached"
+        (note,) = snapshot["notes"]
+        assert note["text"] == "unreached: no publisher answers at this address"
+        shown = run("watch", "--once", "--seconds", "3.5", source).output
+        assert "No publisher answers: check the addresses" in shown
 
     def test_a_silent_source_is_waited_for(self) -> None:
         result = run("watch", "--once", "--seconds", "0.1", "tcp://127.0.0.1:9")
@@ -367,6 +386,13 @@ class TestPicture:
         for height in (12, 20, 40):
             room = Room.within(height, snapshot)
             assert len(drawn(board, 80, room)) < height
+
+    def test_a_long_note_takes_one_line_until_the_end(self, board: Board) -> None:
+        board.apply(Trouble(*WHERE, "unreadable", "long " * 40))
+        room = Room.within(20, board.snapshot(1000.0))
+        assert len(drawn(board, 80, room)) < 20
+        assert "\n".join(drawn(board, 80, room)).count("long") < 20
+        assert "\n".join(drawn(board, 80)).count("long") == 40
 
     def test_many_endpoints_leave_room_for_sessions(self, board: Board) -> None:
         for number in range(30):

@@ -11,6 +11,8 @@ from stream.publishing import Publisher
 
 from vllm_coordinates.stream.index import Index
 from vllm_coordinates.stream.sequence import (
+    REACHED,
+    UNREACHED,
     Batch,
     Delivery,
     Dropped,
@@ -386,3 +388,18 @@ def test_a_blink_of_the_connection_costs_nothing_where_it_can_be_proven(
     same.seq = 1
     reader.until(lambda: bool(reader.of(Resumed)))
     assert not reader.of(Dropped)
+
+
+def test_an_address_where_nobody_answers_is_told_until_somebody_does(
+    read: Callable[..., Reader], opened: ExitStack
+) -> None:
+    before = Publisher()
+    ports = before.ports
+    before.close()
+    reader = read(Source(before.endpoint))
+    reader.until(lambda: bool(reader.of(Trouble)))
+    publisher = Publisher(ports=ports)
+    opened.callback(publisher.close)
+    reader.until(lambda: len(reader.of(Trouble)) == 2)
+    told = [d.what for d in reader.deliveries if isinstance(d, Trouble)]
+    assert told == [UNREACHED, REACHED]

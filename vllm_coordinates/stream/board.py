@@ -14,7 +14,16 @@ import msgspec
 
 from . import spans
 from .index import Holding, Index
-from .sequence import Batch, Delivery, Dropped, Resumed, Suspended, Trouble
+from .sequence import (
+    REACHED,
+    UNREACHED,
+    Batch,
+    Delivery,
+    Dropped,
+    Resumed,
+    Suspended,
+    Trouble,
+)
 from .wire import BlockStored
 
 _MOST_SESSIONS = 10_000
@@ -26,9 +35,10 @@ class EndpointRow(msgspec.Struct, kw_only=True):
     """One publisher. `lag` is from the engine's step to this reader.
 
     `state` is `live`, `suspended` (nothing vouched for, a gap is being healed
-    or the connection is gone) or `waiting` (no batch yet). `dropped` counts by
-    reason how often all that was known of it became void. `resident_tokens`
-    adds up sessions, so shared tokens count for each of them.
+    or the connection is gone), `waiting` (no batch yet) or `unreached` (nor any
+    answer). `dropped` counts by reason how often all that was known of it became
+    void. `resident_tokens` adds up sessions, so shared tokens count for each of
+    them.
     """
 
     endpoint: str
@@ -135,6 +145,8 @@ class Board:
                 stream.dropped[reason] += 1
                 stream.state, text = "live", f"all coverage dropped: {detail}"
             case Trouble(what=what, detail=detail):
+                if what in (UNREACHED, REACHED):
+                    stream.state = "waiting" if what == REACHED else "unreached"
                 text = f"{what}: {detail}"
         self._notes.append(Note(delivery.at, delivery.endpoint, text))
 
@@ -159,7 +171,7 @@ class Board:
 
     def _batch(self, stream: _Stream, delivery: Batch) -> None:
         batch = delivery.batch
-        if stream.state == "waiting":
+        if stream.state in ("waiting", "unreached"):
             stream.state = "live"
         stream.epoch, stream.seq = batch.publisher_epoch, delivery.seq
         stream.events += len(batch.events)

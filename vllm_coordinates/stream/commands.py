@@ -43,14 +43,14 @@ def record(
 
     Raises:
         SourceFormError: The file is there already, or `source` is none.
-        SourceError: It sent no batch; the file holds why, if anything came.
+        SourceError: It sent no batch; there is no file then.
         WriteError: The file cannot be written.
     """
     if file.exists():
         raise SourceFormError(
             f"{file} exists: name another file, recordings are not overwritten"
         )
-    count = others = 0
+    count = 0
     feed = _Feed([source], ranks)
     try:
         with feed, file.open("xb") as output, suppress(KeyboardInterrupt):
@@ -59,10 +59,7 @@ def record(
                 if delivery is None:
                     continue
                 recorder.write(delivery)
-                if isinstance(delivery, Batch):
-                    count += 1
-                else:
-                    others += 1
+                count += isinstance(delivery, Batch)
                 if count == batches:
                     break
     except OSError as error:
@@ -71,9 +68,8 @@ def record(
             " a file elsewhere"
         ) from error
     if not count:
-        if not others:
-            file.unlink()
-        raise _silent(source, "record")
+        file.unlink()
+        raise feed.silent("record")
     typer.echo(f"{count} batches in {file}, {file.stat().st_size:,} bytes")
 
 
@@ -144,7 +140,7 @@ def verify(source: str, *, ranks: int, seconds: float | None, json: bool) -> Non
                 else:
                     typer.echo(printable(str(violation)))
     if not verifier.batches:
-        raise _silent(source, "check")
+        raise feed.silent("check")
     if json:
         summary = {
             "batches": verifier.batches,
@@ -169,6 +165,8 @@ class _Feed:
     def __init__(
         self, arguments: list[str], ranks: int, *, recordings: bool = False
     ) -> None:
+        self._arguments = arguments
+        self._unreached: list[str] = []
         self._files = [Path(a) for a in arguments if recordings and "://" not in a]
         for path in self._files:
             if not path.exists():
@@ -193,6 +191,7 @@ class _Feed:
 
     def __exit__(self, *_: object) -> None:
         if not self._files:
+            self._unreached = self._subscriber.unreached
             self._subscriber.close()
             if self._poll is not None:
                 self._poll.close()
@@ -201,10 +200,28 @@ class _Feed:
         """The reader's clock: of a recording, that of its last delivery."""
         return self._recorded_at if self._files else time.time()
 
+    def silent(self, purpose: str) -> SourceError:
+        """Why there was no batch to `purpose`, and what to do about it."""
+        if self._unreached:
+            return SourceError(
+                f"no publisher answers at {', '.join(self._unreached)}, so there is"
+                f" nothing to {purpose}: check the address, and that the server is up"
+            )
+        return SourceError(
+            f"{', '.join(self._arguments)} sent no batch to {purpose}: a publisher"
+            " sends one only when its cache changes, so send the server a request, or"
+            " look longer"
+        )
+
     def deliveries(self, seconds: float | None) -> Iterator[Delivery | None]:
-        """Each delivery, and None whenever there is none for a moment."""
+        """Each delivery, and None whenever there is none for a moment.
+
+        What a replay gave, all at one time, has no None in it.
+        """
         if self._files:
             for delivery in chain.from_iterable(map(read, self._files)):
+                if delivery.at > self._recorded_at:
+                    yield None
                 self._recorded_at = delivery.at
                 yield delivery
             return
@@ -230,7 +247,7 @@ def _follow(
         for delivery in feed.deliveries(seconds):
             if delivery is not None:
                 board.apply(delivery)
-            if feed.now() >= due + every:
+            elif feed.now() >= due + every:
                 due = feed.now()
                 show(last=False)
     show(last=True)
@@ -251,13 +268,6 @@ def _sources(argument: str, ranks: int) -> list[Source]:
         return [source.rank(rank) for rank in range(ranks)]
     except ValueError as error:
         raise SourceFormError(f"{error}: name each rank's publisher instead") from error
-
-
-def _silent(source: str, purpose: str) -> SourceError:
-    return SourceError(
-        f"{source} sent no batch to {purpose}: a publisher sends one only when its"
-        " cache changes, so send the server a request, or look longer"
-    )
 
 
 def _subscribe(sources: list[Source]) -> Subscriber:

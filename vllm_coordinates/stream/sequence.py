@@ -82,12 +82,19 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something a person may want to know; no coverage changes by it."""
+    """Something a person may want to know; no coverage changes by it.
+
+    `what` is a word for its kind; `detail` says it in a sentence.
+    """
 
     endpoint: str
     at: float
     what: str
     detail: str
+
+
+UNREACHED, REACHED = "unreached", "reached"
+"""What `Trouble` is called where no publisher answers at an address, and its end."""
 
 
 Delivery = Batch | Suspended | Resumed | Dropped | Trouble

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from .sequence import Delivery, Sequencer, Trouble
+from .sequence import REACHED, UNREACHED, Delivery, Sequencer, Trouble
 
 _END = (-1).to_bytes(8, "big", signed=True)
 _MOST_PUBLISHERS = 256
@@ -26,6 +26,7 @@ _MOST_FRAMES_AT_ONCE = 1000
 _MOST_FRAMES_BEFORE_NEWS = 100_000
 _LARGEST_REPLAY = 1 << 30
 _LONGEST_REPLAY = 12
+_UNREACHED_SECONDS = 3.0
 _ADDRESS = re.compile(r"tcp://\S+:(?P<port>\d{1,5}|\*)|(?:ipc|inproc)://.+")
 
 
@@ -78,6 +79,10 @@ class _Connection:
     publishers: dict[bytes, Sequencer] = field(default_factory=dict)
     replays: list[_Replay] = field(default_factory=list)
     begun: bool = False
+    # When to say that no publisher answers: never once it was said.
+    patience: float = field(
+        default_factory=lambda: time.monotonic() + _UNREACHED_SECONDS
+    )
 
 
 class Subscriber:
@@ -137,7 +142,13 @@ class Subscriber:
                         f" in {self._replay_seconds:g} s",
                     )
             self._start_replays(connection)
+            found += self._unreached(connection)
         return found
+
+    @property
+    def unreached(self) -> list[str]:
+        """The endpoints where no publisher ever answered."""
+        return [c.source.endpoint for c in self._connections if not c.begun]
 
     def announce(self, epochs: Mapping[str, str]) -> list[Delivery]:
         """Tell the epoch that `/kv_event_sources` shows, by publisher's name."""
@@ -174,6 +185,14 @@ class Subscriber:
         until = min(deadlines, default=float("inf")) - time.monotonic()
         return min(seconds, until)
 
+    @staticmethod
+    def _unreached(connection: _Connection) -> list[Delivery]:
+        if connection.begun or time.monotonic() < connection.patience:
+            return []
+        connection.patience = float("inf")
+        detail = "no publisher answers at this address"
+        return [Trouble(connection.source.endpoint, time.time(), UNREACHED, detail)]
+
     def _read_monitor(self, connection: _Connection) -> list[Delivery]:
         found: list[Delivery] = []
         while connection.monitor.poll(0):
@@ -185,6 +204,9 @@ class Subscriber:
                     found += sequencer.connected(time.time())
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not connection.begun:
                 connection.begun = True
+                if connection.patience == float("inf"):
+                    where = (connection.source.endpoint, time.time())
+                    found.append(Trouble(*where, REACHED, "a publisher answers now"))
                 if connection.source.replay is not None:
                     self._ask(connection, None, 0)
         return found

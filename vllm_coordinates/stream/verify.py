@@ -13,7 +13,15 @@ from enum import StrEnum
 
 from . import spans
 from .record import CUT_OFF
-from .sequence import Batch, Delivery, Dropped, Reason, Trouble
+from .sequence import (
+    REACHED,
+    UNREACHED,
+    Batch,
+    Delivery,
+    Dropped,
+    Reason,
+    Trouble,
+)
 from .spans import Spans
 from .wire import (
     MEDIUM_GPU,
@@ -27,8 +35,8 @@ from .wire import (
 )
 
 _MOST_HASHES = 2_000_000
-# Troubles that are of the reader's making.
-_HARMLESS = ("late", CUT_OFF)
+# Troubles that no publisher made.
+_HARMLESS = ("late", CUT_OFF, UNREACHED, REACHED)
 
 
 class Rule(StrEnum):

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from rich.console import (
     Console,
     ConsoleOptions,
-    Group,
     RenderableType,
     RenderResult,
 )
@@ -21,7 +20,12 @@ from .board import EndpointRow, Note, SessionRow, Snapshot, fractions, shared_un
 # A sign of its own for each, since there may be no colour.
 _RESIDENT, _COMMON, _PART, _DOUBTFUL, _EVICTED = "█", "▓", "▄", "░", "·"
 _OWN, _SHARED, _DOUBT, _GONE = "green", "cyan", "yellow", "bright_black"
-_STATES = {"live": "green", "suspended": "yellow", "waiting": "bright_black"}
+_STATES = {
+    "live": "green",
+    "suspended": "yellow",
+    "waiting": "bright_black",
+    "unreached": "red",
+}
 _NOTES_SHOWN = 3
 # What a session's row needs beside its bar and its endpoint's number, in columns.
 _BESIDE_BAR = 53
@@ -56,6 +60,7 @@ class Picture:
     def __init__(self, snapshot: Snapshot, room: Room | None = None) -> None:
         self._snapshot = snapshot
         self._room = Room() if room is None else room
+        self._whole = room is None
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
@@ -74,18 +79,18 @@ class Picture:
             yield _legend(snapshot.known_sessions - len(shown))
         if snapshot.notes:
             yield Text()
-            yield Group(
-                *(_note(note, names) for note in snapshot.notes[-_NOTES_SHOWN:])
-            )
+            # One line each, or the picture would outgrow the room it was cut for.
+            for note in snapshot.notes[-_NOTES_SHOWN:]:
+                yield _note(note, names, whole=self._whole)
 
 
 def _endpoints(rows: list[EndpointRow], most: int) -> Iterator[RenderableType]:
     # Those that need a look come first where not all have room.
     by_need = sorted(range(len(rows)), key=lambda n: (rows[n].state == "live", n))
     shown, hidden = sorted(by_need[:most]), by_need[most:]
-    table = _table()
+    table = _table(expand=False)
     table.add_column("", justify="right", no_wrap=True)
-    table.add_column("endpoint", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("endpoint", no_wrap=True, overflow="ellipsis", max_width=48)
     table.add_column("state", no_wrap=True)
     table.add_column("epoch", no_wrap=True, overflow="crop", max_width=8)
     for title in ("batch", "lag", "events/s", "sessions", "tokens"):
@@ -115,7 +120,7 @@ def _digits(names: list[str]) -> int:
 
 
 def _sessions(rows: list[SessionRow], names: list[str], cells: int) -> Table:
-    table = _table()
+    table = _table(expand=True)
     table.add_column("session", no_wrap=True, overflow="ellipsis", width=15)
     table.add_column("latest", no_wrap=True, overflow="ellipsis", width=8)
     table.add_column("at", justify="right", no_wrap=True, width=_digits(names))
@@ -168,15 +173,18 @@ def _legend(hidden: int) -> Text:
     return legend
 
 
-def _note(note: Note, names: list[str]) -> Text:
+def _note(note: Note, names: list[str], *, whole: bool) -> Text:
     where = names.index(note.endpoint) + 1 if note.endpoint in names else 0
-    text = Text(strftime("%H:%M:%S ", localtime(note.at)), style="bright_black")
+    text = Text(no_wrap=not whole, overflow="fold" if whole else "ellipsis")
+    text.append(strftime("%H:%M:%S ", localtime(note.at)), style="bright_black")
     text.append(f"{where} ", style="bright_black")
     return text.append(_clean(note.text))
 
 
 def _nothing(snapshot: Snapshot) -> str:
-    if all(row.state == "waiting" for row in snapshot.endpoints):
+    if all(row.state == "unreached" for row in snapshot.endpoints):
+        return "No publisher answers: check the addresses, and that the server is up."
+    if all(row.state in ("waiting", "unreached") for row in snapshot.endpoints):
         return "No batch yet. A publisher sends one only when its cache changes."
     if not snapshot.counts.get("stored"):
         return "Nothing was admitted yet."
@@ -185,9 +193,13 @@ def _nothing(snapshot: Snapshot) -> str:
     )
 
 
-def _table() -> Table:
+def _table(*, expand: bool) -> Table:
     return Table(
-        box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", expand=True
+        box=None,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        header_style="bold",
+        expand=expand,
     )
 
 
