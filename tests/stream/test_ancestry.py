@@ -141,3 +141,15 @@ def test_only_what_nothing_continues_is_forgotten(ancestry: Ancestry) -> None:
     assert ancestry.forget("ann") and not ancestry.knows("ann")
     assert not ancestry.forget("ann")
     assert possible(ancestry, "bob", "ann") == 0
+
+
+def test_a_truncated_prompt_bounds_nothing(ancestry: Ancestry) -> None:
+    ancestry.add("next", "ann", turn("Fine."))
+    ancestry.learn("ann", 120)
+    for tokens in (-1, 20, 119):
+        ancestry.learn("next", tokens)
+        assert ancestry.extent("next") is None
+        assert possible(ancestry, "ann", "next") == ENDLESS
+        assert possible(ancestry, "bob", "ann") > 100
+    ancestry.learn("next", 120)
+    assert ancestry.extent("next") == 120

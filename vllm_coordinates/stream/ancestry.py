@@ -183,9 +183,15 @@ class Ancestry:
             self._anchor(node)
 
     def learn(self, continuation_id: str, prompt_tokens: int) -> None:
-        """Take a response's `usage.prompt_tokens` as the continuation's extent."""
+        """Take a response's `usage.prompt_tokens` as the continuation's extent.
+
+        Less than an ancestor's is no extent, but a prompt that was truncated: it
+        would bound for good what the whole chain shares, so it is not learned.
+        """
         node = self._nodes.get(continuation_id)
-        if node is not None and node.parent is not None and prompt_tokens >= 0:
+        if node is None or node.parent is None:
+            return
+        if prompt_tokens >= self._least(node.parent):
             node.extent = prompt_tokens
             self._lower(node, prompt_tokens)
 
@@ -279,6 +285,15 @@ class Ancestry:
         node.anchored = True
         for below in node.below():
             below.anchored = True
+
+    @staticmethod
+    def _least(node: _Node | None) -> int:
+        """What nothing that continues the node can be shorter than."""
+        while node is not None:
+            if node.extent is not None:
+                return node.extent
+            node = node.parent
+        return 0
 
     @staticmethod
     def _lower(node: _Node | None, ceiling: int) -> None:
