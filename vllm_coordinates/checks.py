@@ -49,9 +49,12 @@ def require_unpatched(tree: Tree) -> None:
     """Nothing is applied to the tree, and no apply or revert waits to be finished."""
     state = read_state(tree)
     if state is not None and state.phase == "applied":
+        what_to_do = "revert it first, or name"
+        if state.origin == "build":
+            what_to_do = "it came so, from a wheel that `build` made; name"
         raise TargetError(
-            f"the vLLM in {tree.root} is patched already; revert it first, or name a"
-            " tree that is as upstream ships it with --tree"
+            f"the vLLM in {tree.root} is patched already; {what_to_do} a tree that is"
+            " as upstream ships it with --tree"
         )
     if state is not None or tree.state_folder.is_dir():
         raise UnfinishedError(
@@ -95,18 +98,15 @@ def require_as_installed(tree: Tree, plan: Plan, record: Record) -> None:
         )
 
 
-def require_no_clash(shipped: Path, plan: Plan) -> None:
-    """Where a file of ours goes, upstream has none and nobody put one."""
-    clashes = [
-        change.path
-        for change in plan.changes
-        if change.before is None and (shipped / change.path).exists()
-    ]
+def require_no_clash(shipped: Path, modules: Iterable[str]) -> None:
+    """Where a module of ours goes, upstream has none and nobody put one."""
+    clashes = sorted(path for path in modules if (shipped / path).exists())
     if clashes:
         raise ModifiedError(
-            f"{enumerate_paths(clashes)} is in the tree already, and nothing is on"
-            " record of an apply there; nothing was written: restore upstream's files"
-            " and move this one away, then apply again"
+            f"{enumerate_paths(clashes)} {'are' if len(clashes) > 1 else 'is'} in the"
+            " tree already, and nothing is on record of an apply there; nothing was"
+            " written: reinstall vLLM, or restore upstream's files and move these away,"
+            " then apply again"
         )
 
 
@@ -123,8 +123,14 @@ def require_writable(tree: Tree, targets: Iterable[Target]) -> None:
             )
         folders.add(next(parent for parent in path.parents if parent.exists()))
         folders |= {cached.parent for cached in bytecode_of(path)}
-    for folder in sorted(folders):
-        if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+    for folder in sorted(filter(Path.exists, folders)):
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            raise WriteError(
+                f"{folder} is on a file system that is mounted read-only; nothing was"
+                " written: patch the vLLM where it is installed from, or use an"
+                " environment of your own"
+            )
+        if not os.access(folder, os.W_OK | os.X_OK):
             raise WriteError(
                 f"{folder} cannot be written; nothing was written: run as the owner of"
                 " the environment, or use one of your own"

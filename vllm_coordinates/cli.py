@@ -41,6 +41,7 @@ _CONDITIONS = {
     "patched": "yes, by this series",
     "outdated": "yes, by another version of the series",
     "modified": "yes, and modified since",
+    "unrecorded": "yes, and nothing on record of it",
     "unfinished": "in part: an apply or revert was interrupted, or undone by hand",
     "busy": "in part: another process is at work right now",
 }
@@ -49,6 +50,7 @@ _ADVICE = {
     "patched": "`vllm-coordinates revert` restores the original bytes",
     "outdated": "`apply` brings it up to date, `revert` restores the original bytes",
     "modified": "`diff` shows what was modified; `revert --save DIR` sets it aside",
+    "unrecorded": "reinstall vLLM: what `revert` would need is gone",
     "unfinished": "run `apply` to finish, or `revert` to go back",
     "busy": "wait until it is done",
 }
@@ -123,13 +125,13 @@ def options(
 def status(tree: TreeOption = None, as_json: JsonOption = False) -> None:
     """Say which vLLM is there, whether it is patched, and which files drifted.
 
-    Exits with 6, 8 or 9 if the tree is modified, busy or unfinished.
+    Exits with 6, 8 or 9 if the tree is modified (or unrecorded), busy or unfinished.
     """
-    from .series import series_digest
+    from .series import module_paths, series_digest
     from .status import read_status
     from .tree import find_tree
 
-    found = read_status(find_tree(tree), series_digest())
+    found = read_status(find_tree(tree), series_digest(), module_paths())
     if as_json:
         _print_json(found)
     else:
@@ -378,6 +380,9 @@ def _status_rows(found: "Status") -> Iterator[tuple[str, str]]:
     if found.origin == "build" and found.condition in ("patched", "outdated"):
         yield "next", "nothing: it came patched, from a wheel that `build` made"
     elif found.condition == "stock" and not found.supported:
-        yield "next", "`vllm-coordinates apply --untested` tries it"
+        from .releases import tested_releases
+
+        releases = tested_releases()
+        yield "next", f"install one of {releases}, or try `apply --untested`"
     else:
         yield "next", _ADVICE[found.condition]

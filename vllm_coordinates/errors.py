@@ -71,7 +71,8 @@ class AnchorError(CoordinatesError):
         super().__init__(
             f"patch {patch} does not fit {file} of vLLM {release}: {anchor} was"
             f" found {_times(found)}, expected {_times(expected)}; nothing was"
-            " written: restore that file, or wait for a series that supports it"
+            f" written: restore {'those files' if '*' in file else 'that file'}, or"
+            " wait for a series that supports it"
         )
         self.patch = patch
         self.file = file

@@ -190,10 +190,11 @@ def plan_for(
         ModifiedError: A file of ours is there without being on record.
     """
     release = require(tree.version, untested=untested).release
+    series = series or load_series()
     with as_shipped(tree, state) as shipped:
-        plan = make_plan(shipped, tree.version, release, series=series)
-        require_no_clash(shipped, plan)
-    return plan
+        # First: in a tree that is patched already, no place is as it was.
+        require_no_clash(shipped, series.modules)
+        return make_plan(shipped, tree.version, release, series=series)
 
 
 class _Apply:

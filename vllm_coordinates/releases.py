@@ -105,6 +105,11 @@ def recognise(version: str) -> Recognition:
     return Recognition(str(number), tested=False)
 
 
+def tested_releases() -> str:
+    """The tested releases, as a sentence lists them."""
+    return ", ".join(release.version for release in RELEASES)
+
+
 def require(version: str, *, untested: bool) -> Recognition:
     """`recognise`, refusing what the series was not tested on.
 
@@ -117,10 +122,9 @@ def require(version: str, *, untested: bool) -> Recognition:
     """
     recognition = recognise(version)
     if not recognition.tested and not untested:
-        tested = ", ".join(release.version for release in RELEASES)
         raise UnsupportedError(
-            f"vLLM {version} is not a tested release (tested: {tested}); install one"
-            " of them, or pass --untested to try this one with every anchor"
-            " still checked"
+            f"vLLM {version} is not a tested release (tested: {tested_releases()});"
+            " install one of them, or pass --untested to try this one with every"
+            " anchor still checked"
         )
     return recognition

@@ -93,6 +93,11 @@ def _patch_files() -> list[Path]:
     return sorted(_home("patches").glob("[0-9]*_*.py"))
 
 
+def module_paths() -> list[str]:
+    """Where that series' modules go in vLLM's tree, in order."""
+    return list(_modules())
+
+
 def _modules() -> dict[str, bytes]:
     return {
         f"vllm/{path.relative_to(_home('vllm')).as_posix()}": path.read_bytes()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What state a tree is in: read only, and true at any moment."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -12,7 +13,9 @@ from .state import read_state
 from .survey import survey
 from .tree import Tree
 
-Condition = Literal["stock", "patched", "outdated", "modified", "unfinished", "busy"]
+Condition = Literal[
+    "stock", "patched", "outdated", "modified", "unrecorded", "unfinished", "busy"
+]
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -26,6 +29,7 @@ class Status(msgspec.Struct, frozen=True):
         supported: Whether the series is tested on that release.
         condition: `"stock"`; `"patched"` by this series, or `"outdated"` when by
             another; `"modified"` when somebody changed or removed patched files;
+            `"unrecorded"` when modules of ours are there and no record of an apply;
             `"unfinished"` when an apply or revert was interrupted; `"busy"` while
             one runs.
         origin: Whether `"apply"` patched it or it came from a wheel of `"build"`;
@@ -58,6 +62,7 @@ class Status(msgspec.Struct, frozen=True):
         """0, or the exit code of the fault that the condition is."""
         faults = {
             "modified": ModifiedError,
+            "unrecorded": ModifiedError,
             "unfinished": UnfinishedError,
             "busy": BusyError,
         }
@@ -65,12 +70,13 @@ class Status(msgspec.Struct, frozen=True):
         return fault.exit_code if fault else 0
 
 
-def read_status(tree: Tree, series: str) -> Status:
+def read_status(tree: Tree, series: str, modules: Iterable[str]) -> Status:
     """Look at `tree` without changing or holding it.
 
     Args:
         tree: The vLLM to look at.
         series: The digest of this tool's series.
+        modules: Where its modules go in the tree.
     """
     recognition = recognise(tree.version)
     state = read_state(tree)
@@ -78,6 +84,8 @@ def read_status(tree: Tree, series: str) -> Status:
     condition: Condition
     if state is None or found is None:
         condition = "unfinished" if tree.state_folder.is_dir() else "stock"
+        if condition == "stock" and any((tree.root / p).exists() for p in modules):
+            condition = "unrecorded"
     elif found.modified or (found.missing and state.phase == "applied"):
         condition = "modified"
     elif state.phase != "applied" or found.pending:

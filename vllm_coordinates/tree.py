@@ -17,7 +17,8 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import canonicalize_name
 
 from . import git
-from .errors import TargetError
+from .errors import TargetError, UnsupportedError
+from .releases import recognise, tested_releases
 
 _LANDMARKS = ("vllm/v1/engine/__init__.py", "vllm/v1/core/block_pool.py")
 _WHAT_A_TREE_IS = "a site-packages folder, an unpacked sdist or a git checkout"
@@ -71,12 +72,18 @@ def find_tree(folder: Path | None) -> Tree:
             it is an editable install, or its version cannot be told.
     """
     root = _imported_root() if folder is None else _named_root(folder.resolve())
+    owners = list(_owners(root))
     if not all((root / landmark).is_file() for landmark in _LANDMARKS):
+        version = PathDistribution(owners[0]).version if owners else _told(root)
+        if version is not None and not recognise(version).tested:
+            raise UnsupportedError(
+                f"vLLM {version} in {root} is not a tested release (tested:"
+                f" {tested_releases()}), and nothing like one: install one of them"
+            )
         raise TargetError(
             f"{root / 'vllm'} is not vLLM's package (it lacks one of"
             f" {', '.join(_LANDMARKS)}); name {_WHAT_A_TREE_IS} with --tree"
         )
-    owners = list(_owners(root))
     if len(owners) > 1:
         raise TargetError(
             f"{root / 'vllm'} belongs to {len(owners)} distributions"
@@ -107,7 +114,13 @@ def _imported_root() -> Path:
 
 
 def _named_root(folder: Path) -> Path:
-    if (folder / "vllm" / "__init__.py").is_file():
+    package = folder / "vllm"
+    if package.is_symlink() and package.exists():
+        raise TargetError(
+            f"{package} is a symbolic link, so patching it would change another tree;"
+            f" name that one: --tree {package.resolve().parent}"
+        )
+    if (package / "__init__.py").is_file():
         return folder
     if folder.name == "vllm" and (folder / "__init__.py").is_file():
         raise TargetError(
@@ -170,8 +183,12 @@ def _is_vllm(distribution: str) -> bool:
     return bool(re.fullmatch(r"vllm(-.+)?", canonicalize_name(distribution)))
 
 
+def _told(root: Path) -> str | None:
+    return _git_version(root) or _pkg_info_version(root) or _generated_version(root)
+
+
 def _version_of_sources(root: Path) -> str:
-    version = _git_version(root) or _pkg_info_version(root) or _generated_version(root)
+    version = _told(root)
     if version is None:
         raise TargetError(
             f"the version of the vLLM in {root} cannot be told (no metadata, no git"

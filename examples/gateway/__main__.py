@@ -13,7 +13,8 @@ from gateway.serve import Address, serve
 
 def main(
     replicas: Annotated[
-        list[str], typer.Argument(help="Base URLs of patched vLLM servers.")
+        list[str],
+        typer.Argument(metavar="REPLICA...", help="Base URLs of patched vLLM servers."),
     ],
     host: Annotated[str, typer.Option(help="Where clients come in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 is any free port.")] = 8080,
@@ -48,7 +49,11 @@ def main(
             )
         )
     except OSError as error:
-        typer.echo(f"error: cannot listen there: {error}", err=True)
+        typer.echo(
+            f"error: cannot listen at {error.filename} ({error.strerror}): name another"
+            " address with --host and --port, or --operator-host and --operator-port",
+            err=True,
+        )
         raise typer.Exit(1) from error
 
 

@@ -142,8 +142,7 @@ class TestRecording:
         with pytest.raises(record.RecordingError) as error:
             list(record.read(path))
         assert str(error.value) == (
-            f"{path} is no recording: make one with"
-            f" `vllm-coordinates record SOURCE {path}`"
+            f"{path} is no recording: name a file that `vllm-coordinates record` wrote"
         )
 
     def test_a_missing_file_is_told(self, tmp_path: Path) -> None:

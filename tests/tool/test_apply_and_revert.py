@@ -35,7 +35,7 @@ from vllm_coordinates.tree import Tree
 
 
 def condition(tree: Tree, digest: str = SERIES.digest) -> str:
-    return read_status(tree, digest).condition
+    return read_status(tree, digest, SERIES.modules).condition
 
 
 def test_apply_changes_what_the_series_says_and_nothing_else(tree):

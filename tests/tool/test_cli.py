@@ -103,7 +103,10 @@ def test_status_of_an_untested_release(run, tmp_path):
     root = write_sources(tmp_path, version="0.34.0")
     out = run("status", "--tree", root).out
     assert out.startswith("vLLM      0.34.0 (not tested)\n")
-    assert out.endswith("next      `vllm-coordinates apply --untested` tries it\n")
+    assert out.endswith(
+        "next      install one of 0.30.0, 0.31.0, 0.32.0, 0.33.0, or try"
+        " `apply --untested`\n"
+    )
 
 
 def test_apply_status_apply_revert_revert(run, root):

@@ -98,8 +98,8 @@ def test_a_file_in_the_place_of_ours_is_named(tree):
     (tree.root / OURS).write_text("# mine\n")
     assert refusal(ModifiedError, tree) == (
         f"{OURS} is in the tree already, and nothing is on record of an apply there;"
-        " nothing was written: restore upstream's files and move this one away, then"
-        " apply again"
+        " nothing was written: reinstall vLLM, or restore upstream's files and move"
+        " these away, then apply again"
     )
 
 
@@ -312,7 +312,7 @@ def test_a_disk_that_fills_up_leaves_a_stock_tree(tree, room):
     assert message.endswith(
         ": No space left on device; nothing was changed: mend that, then try again"
     )
-    assert read_status(tree, SERIES.digest).condition == "stock"
+    assert read_status(tree, SERIES.digest, SERIES.modules).condition == "stock"
 
 
 @pytest.mark.parametrize("room", range(3))
@@ -325,7 +325,7 @@ def test_a_disk_that_fills_up_during_revert_leaves_a_patched_tree(tree, room):
 
     assert snapshot(tree.root / "vllm") == patched
     apply(tree, series=SERIES)
-    assert read_status(tree, SERIES.digest).condition == "patched"
+    assert read_status(tree, SERIES.digest, SERIES.modules).condition == "patched"
 
 
 def test_a_disk_that_fills_up_during_an_upgrade_leaves_the_earlier_series(tree):
@@ -348,7 +348,7 @@ def test_a_fault_between_two_renames_of_apply_says_how_to_finish(tree):
         apply(tree, series=SERIES, disk=FullDisk(room, on="rename"))
 
     assert str(caught.value).endswith(HALF_WAY.format(command="apply"))
-    assert read_status(tree, SERIES.digest).condition == "unfinished"
+    assert read_status(tree, SERIES.digest, SERIES.modules).condition == "unfinished"
     revert(tree)
     assert snapshot(tree.root) == stock
 
@@ -361,7 +361,7 @@ def test_a_fault_between_two_renames_of_revert_says_how_to_finish(tree):
         revert(tree, disk=FullDisk(2, on="rename"))
 
     assert str(caught.value).endswith(HALF_WAY.format(command="revert"))
-    assert read_status(tree, SERIES.digest).condition == "unfinished"
+    assert read_status(tree, SERIES.digest, SERIES.modules).condition == "unfinished"
     revert(tree)
     assert snapshot(tree.root) == stock
 
@@ -382,7 +382,7 @@ def test_a_file_that_changes_while_it_is_written_is_noticed(tree):
         f"{POOL} in {tree.root} changed while it was being written; run the command"
         " again"
     )
-    found = read_status(tree, SERIES.digest)
+    found = read_status(tree, SERIES.digest, SERIES.modules)
     assert (found.condition, found.modified) == ("modified", (POOL,))
 
 

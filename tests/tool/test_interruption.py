@@ -127,7 +127,7 @@ def test_a_kill_at_any_step_loses_nothing(tree, scratch, command, half):
     while not lived:
         killed = copy(tree.root, scratch / "killed")
         lived = attempt(partial(COMMANDS[command], killed), DeadlyDisk(step, half))
-        status = read_status(tree_in(killed), wanted.digest)
+        status = read_status(tree_in(killed), wanted.digest, wanted.modules)
         left = snapshot(killed)
         if status.condition == "stock":
             assert left == stock, step
@@ -142,7 +142,10 @@ def test_a_kill_at_any_step_loses_nothing(tree, scratch, command, half):
         again = copy(killed, scratch / "again")
         apply(tree_in(again), series=wanted, disk=QuickDisk())
         assert snapshot(again) == patched, step
-        assert read_status(tree_in(again), wanted.digest).condition == "patched"
+        assert (
+            read_status(tree_in(again), wanted.digest, wanted.modules).condition
+            == "patched"
+        )
 
         revert(tree_in(killed), disk=QuickDisk())
         assert snapshot(killed) == stock, step

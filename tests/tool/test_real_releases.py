@@ -59,7 +59,7 @@ def test_apply_twice_changes_nothing_and_revert_restores_every_byte(tree):
 
     assert set(outcome.added) == load_series().modules.keys()
     assert len(outcome.changed) > 15
-    status = read_status(tree, load_series().digest)
+    status = read_status(tree, load_series().digest, load_series().modules)
     assert (status.condition, status.supported) == ("patched", True)
     assert not apply(tree)
     assert contents(tree.root) == once

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What status says of a tree."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from tool.invented import (
     snapshot,
 )
 from vllm_coordinates.disk import exclusive
+from vllm_coordinates.errors import ModifiedError
 from vllm_coordinates.install import apply, revert
 from vllm_coordinates.status import read_status
 
@@ -23,7 +25,7 @@ from vllm_coordinates.status import read_status
 def status(tree, series=SERIES):
     """The status, which changes nothing."""
     before = snapshot(tree.root, bytecode=True)
-    found = read_status(tree, series.digest)
+    found = read_status(tree, series.digest, series.modules)
     assert snapshot(tree.root, bytecode=True) == before
     return found
 
@@ -91,6 +93,15 @@ def test_a_tree_on_which_another_process_is_at_work(tree):
     with exclusive(tree.root / "vllm"):
         found = status(tree)
     assert (found.condition, found.exit_code) == ("busy", 8)
+
+
+def test_a_patched_tree_whose_record_is_lost(tree):
+    apply(tree, series=SERIES)
+    shutil.rmtree(tree.state_folder)
+    found = status(tree)
+    assert (found.condition, found.exit_code) == ("unrecorded", 6)
+    with pytest.raises(ModifiedError, match=" are in the tree already, and nothing "):
+        apply(tree, series=SERIES)
 
 
 @pytest.mark.parametrize("version", ["0.34.0", "0.33.0rc1"])

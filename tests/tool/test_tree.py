@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tool.invented import site_packages, write_sources
-from vllm_coordinates.errors import TargetError
+from vllm_coordinates.errors import TargetError, UnsupportedError
 from vllm_coordinates.tree import find_tree
 
 WHAT_A_TREE_IS = "a site-packages folder, an unpacked sdist or a git checkout"
@@ -171,6 +171,28 @@ def test_another_package_called_vllm_is_an_error(tmp_path):
         f"{tmp_path}/vllm is not vLLM's package (it lacks one of"
         " vllm/v1/engine/__init__.py, vllm/v1/core/block_pool.py); name"
         f" {WHAT_A_TREE_IS} with --tree"
+    )
+
+
+def test_a_vllm_that_is_too_old_is_told_as_untested(installed):
+    (installed.root / "vllm/v1/core/block_pool.py").unlink()
+    metadata = installed.dist_info / "METADATA"
+    metadata.write_text("Name: vllm\nVersion: 0.6.3\n")
+    with pytest.raises(UnsupportedError) as error:
+        find_tree(installed.root)
+    assert str(error.value) == (
+        f"vLLM 0.6.3 in {installed.root} is not a tested release (tested: 0.30.0,"
+        " 0.31.0, 0.32.0, 0.33.0), and nothing like one: install one of them"
+    )
+
+
+def test_a_package_that_is_linked_to_is_named_where_it_is(tmp_path):
+    write_sources(tmp_path / "real")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/vllm").symlink_to(tmp_path / "real/vllm")
+    assert refusal(tmp_path / "linked") == (
+        f"{tmp_path}/linked/vllm is a symbolic link, so patching it would change"
+        f" another tree; name that one: --tree {tmp_path}/real"
     )
 
 

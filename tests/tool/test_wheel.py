@@ -184,10 +184,12 @@ def test_compressed_tags_are_written_out(tmp_path):
 
 
 def test_its_tree_is_known_for_patched(unpacked_wheel):
-    found = read_status(unpacked_wheel, SERIES.digest)
+    found = read_status(unpacked_wheel, SERIES.digest, SERIES.modules)
     assert (found.condition, found.origin) == ("patched", "build")
     (unpacked_wheel.root / POOL).write_text("# mine\n")
-    assert read_status(unpacked_wheel, SERIES.digest).modified == (POOL,)
+    assert read_status(unpacked_wheel, SERIES.digest, SERIES.modules).modified == (
+        POOL,
+    )
 
 
 @pytest.mark.parametrize("command", [apply, revert])

@@ -45,7 +45,10 @@ def register(app: typer.Typer) -> None:
 
 def record_command(
     source: SourceArgument,
-    file: Annotated[Path, typer.Argument(help="Where to; it must not exist yet.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Where to; it must not exist yet."),
+    ],
     ranks: RanksOption = 1,
     seconds: SecondsOption = None,
     batches: Annotated[

@@ -84,8 +84,8 @@ def read(path: Path) -> Iterator[Delivery]:
     with file:
         if file.read(len(_FORMAT)) != _FORMAT:
             raise RecordingError(
-                f"{path} is no recording: make one with"
-                f" `vllm-coordinates record SOURCE {path}`"
+                f"{path} is no recording: name a file that `vllm-coordinates record`"
+                " wrote"
             )
         delivery: Delivery | None = None
         place = file.tell()
