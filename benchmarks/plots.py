@@ -25,6 +25,7 @@ _COLORS = {
     "unlabeled": "#9aa5b1",
     "labeled": "#3e7cb1",
     "coordinates": "#2f7d4f",
+    "full": "#8e6bb0",
 }
 _OTHER, _LIMIT = "#c3cad1", "#c0392b"
 
