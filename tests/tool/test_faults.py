@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What makes apply and revert refuse: one sentence each, and nothing is written."""
 
+import ctypes
 import errno
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -42,6 +44,7 @@ from vllm_coordinates.status import read_status
 from vllm_coordinates.tree import Tree
 
 NOBODY = 65534
+UNSHARE_REFUSED = "this user may not make mounts of its own"
 HALF_WAY = (
     ": No space left on device; {command} stopped half-way: mend that, then run"
     " `vllm-coordinates apply` or `revert` to finish"
@@ -222,12 +225,21 @@ def open_folder() -> Iterator[Path]:
 
 def as_nobody(attempt: Callable[[], object]) -> str:
     """What a user whom permissions bind gets to read of the attempt's error."""
+
+    def become_nobody() -> None:
+        if os.geteuid() == 0:
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+
+    return elsewhere(become_nobody, attempt)
+
+
+def elsewhere(prepare: Callable[[], object], attempt: Callable[[], object]) -> str:
+    """What is to be read of the attempt's error in a process that was prepared."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        if os.geteuid() == 0:
-            os.setresuid(NOBODY, NOBODY, NOBODY)
         try:
+            prepare()
             attempt()
         except CoordinatesError as error:
             os.write(writer, f"{type(error).__name__}: {error}".encode())
@@ -263,6 +275,33 @@ def test_a_read_only_tree_is_an_error_before_anything_is_written(
     assert message == (
         f"WriteError: {folder} cannot be written; nothing was written: run as the"
         " owner of the environment, or use one of your own"
+    )
+
+
+def mount_read_only(folder: Path) -> None:
+    """Make a folder a read-only file system, for this process."""
+    new_mounts = 0x00020000  # CLONE_NEWNS
+    if ctypes.CDLL(None, use_errno=True).unshare(new_mounts):
+        raise WriteError(UNSHARE_REFUSED)
+    for arguments in (
+        ["--make-rprivate", "/"],  # or the mount would be the whole machine's
+        ["--bind", folder, folder],
+        ["--options", "remount,bind,ro", folder, folder],
+    ):
+        subprocess.run(["mount", *arguments], check=True)
+
+
+def test_a_read_only_file_system_is_told_as_that(tmp_path):
+    tree = tree_in(write_sources(tmp_path / "tree"))
+    message = elsewhere(
+        lambda: mount_read_only(tree.root), lambda: apply(tree, series=SERIES)
+    )
+    if UNSHARE_REFUSED in message:
+        pytest.skip(UNSHARE_REFUSED)
+    assert message == (
+        f"WriteError: {tree.root} is on a file system that is mounted read-only;"
+        " nothing was written: patch the vLLM where it is installed from, or use an"
+        " environment of your own"
     )
 
 
