@@ -54,19 +54,24 @@ class Client:
 
     def names(self) -> set[str]:
         """Every label that any replica holds anything of."""
-        return {
-            branch[name]
-            for branch in self.sessions()["branches"]
-            for name in ("session_id", "continuation_id")
-        }
+        return names(self.sessions())
 
-    def wait_until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    def wait_until(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """The first picture for which it holds."""
         deadline = time.monotonic() + _PATIENCE_S
         while not holds(picture := self.sessions()):
             assert time.monotonic() < deadline, picture
             time.sleep(0.05)
         return picture
+
+
+def names(picture: dict[str, Any]) -> set[str]:
+    """Every label in what the operator sees."""
+    return {
+        branch[name]
+        for branch in picture["branches"]
+        for name in ("session_id", "continuation_id")
+    }
 
 
 def opening() -> list[dict[str, str]]:

@@ -9,7 +9,16 @@ import httpx
 import pytest
 
 from cpu_engine.server import MODEL_NAME
-from gateways import BLOCK, Client, cached, gateway_before, opening, replica, reply
+from gateways import (
+    BLOCK,
+    Client,
+    cached,
+    gateway_before,
+    names,
+    opening,
+    replica,
+    reply,
+)
 
 pytestmark = pytest.mark.engine
 
@@ -163,10 +172,12 @@ class TestTrust:
         assert served == {"replica-a", "replica-b"}
 
     def test_no_label_of_a_client_reaches_an_engine(self, client: Client) -> None:
-        names = {"session_id": "mine", "continuation_id": "mine"}
+        known = client.names()
+        mine = {"session_id": "mine", "continuation_id": "mine"}
         for said in LABELED.values():
-            client.chat(opening(), **_filled(said, names)).raise_for_status()
-        assert "mine" not in client.names()
+            client.chat(opening(), **_filled(said, mine)).raise_for_status()
+        seen = names(client.wait_until(lambda picture: names(picture) - known))
+        assert "mine" not in seen
 
     def test_another_key_neither_reads_nor_extends_what_was_said(
         self, client: Client
@@ -227,7 +238,7 @@ class TestTrust:
             labels = {"session_id": "wé", "continuation_id": "first"}
             messages = opening()
             first = trusting.chat(messages, **labels)
-            assert {"wé", "first"} <= trusting.names()
+            trusting.wait_until(lambda picture: {"wé", "first"} <= names(picture))
             labels["continuation_id"] = "second"
             second = trusting.chat(messages + reply(first), **labels)
             assert replica(second) == replica(first)
