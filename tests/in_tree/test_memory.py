@@ -13,6 +13,7 @@ from pool.layouts import PLAIN
 from pool.traffic import HASH_BLOCK
 from starlette.requests import Request as HttpRequest
 
+from trees import RELEASE_NAMES
 from vllm.entrypoints.generate.base.coordinates import (
     resolve_continuation_id,
     resolve_label,
@@ -25,30 +26,40 @@ from vllm.v1.coordinates import admit_coordinates, without_labels
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.request import Request
 
-REQUESTS = 100_000
+# In the newest release the figure that was promised; in the others enough to see it.
+REQUESTS, FEWER_REQUESTS = 100_000, 20_000
 WARM_UP = 5_000
 # A label that is kept is a block of memory, and what keeps it is others.
 SLACK = 2_000
 AT_ONCE = 50
 
 
-def assert_flat(serve: Callable[[int], None]) -> None:
-    """100,000 requests leave as many blocks of memory as the first ones did."""
-    for number in range(WARM_UP):
-        serve(number)
-    gc.collect()
-    before = sys.getallocatedblocks()
-    for number in range(WARM_UP, WARM_UP + REQUESTS):
-        serve(number)
-    gc.collect()
-    assert sys.getallocatedblocks() - before < SLACK
+AssertFlat = Callable[[Callable[[int], None]], None]
+
+
+@pytest.fixture
+def assert_flat(release: str) -> AssertFlat:
+    """So many requests leave as many blocks of memory as the first ones did."""
+    requests = REQUESTS if release == RELEASE_NAMES[-1] else FEWER_REQUESTS
+
+    def check(serve: Callable[[int], None]) -> None:
+        for number in range(WARM_UP):
+            serve(number)
+        gc.collect()
+        before = sys.getallocatedblocks()
+        for number in range(WARM_UP, WARM_UP + requests):
+            serve(number)
+        gc.collect()
+        assert sys.getallocatedblocks() - before < SLACK
+
+    return check
 
 
 def labels(number: int) -> dict[str, str]:
     return {"session_id": f"session {number}", "continuation_id": f"turn {number}"}
 
 
-def test_the_measure_notices_a_label_that_is_kept() -> None:
+def test_the_measure_notices_a_label_that_is_kept(assert_flat: AssertFlat) -> None:
     kept: dict[str, str] = {}
 
     def serve(number: int) -> None:
@@ -58,7 +69,7 @@ def test_the_measure_notices_a_label_that_is_kept() -> None:
         assert_flat(serve)
 
 
-def test_the_frontend_keeps_none() -> None:
+def test_the_frontend_keeps_none(assert_flat: AssertFlat) -> None:
     def serve(number: int) -> None:
         given = labels(number)
         header = [(b"x-session-id", given["session_id"].encode())]
@@ -72,7 +83,9 @@ def test_the_frontend_keeps_none() -> None:
     assert_flat(serve)
 
 
-def test_the_lineage_keeps_none_of_responses_that_are_gone() -> None:
+def test_the_lineage_keeps_none_of_responses_that_are_gone(
+    assert_flat: AssertFlat,
+) -> None:
     store: dict[str, Any] = {}
     lineage = ResponseLineage(store, None)
 
@@ -90,7 +103,7 @@ def test_the_lineage_keeps_none_of_responses_that_are_gone() -> None:
     assert_flat(serve)
 
 
-def test_the_engine_core_keeps_none_beyond_its_cache() -> None:
+def test_the_engine_core_keeps_none_beyond_its_cache(assert_flat: AssertFlat) -> None:
     engine = Engine(
         PLAIN, num_blocks=257, max_num_batched_tokens=8 * AT_ONCE, max_num_seqs=AT_ONCE
     )
