@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gateway.proxy import Gateway
+from gateway.replicas import base_urls
 from gateway.serve import Address, serve
 
 
@@ -17,11 +18,15 @@ def main(
         typer.Argument(metavar="REPLICA...", help="Base URLs of patched vLLM servers."),
     ],
     host: Annotated[str, typer.Option(help="Where clients come in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 is any free port.")] = 8080,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="0 is any free port.")
+    ] = 8080,
     operator_host: Annotated[
         str, typer.Option(help="Where /sessions is; keep clients away from it.")
     ] = "127.0.0.1",
-    operator_port: Annotated[int, typer.Option(help="0 is any free port.")] = 8081,
+    operator_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="0 is any free port.")
+    ] = 8081,
     trust_labels: Annotated[
         bool,
         typer.Option(
@@ -38,7 +43,11 @@ def main(
     def ready(clients: str, operator: str) -> None:
         print(f"clients   {clients}/v1\nsessions  {operator}/sessions", flush=True)
 
-    gateway = Gateway(replicas, trust_labels=trust_labels)
+    try:
+        gateway = Gateway(base_urls(replicas), trust_labels=trust_labels)
+    except ValueError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
     try:
         asyncio.run(
             serve(

@@ -7,7 +7,7 @@ which listens elsewhere: a client has no business with another's sessions.
 """
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from gateway import picture
@@ -35,6 +35,10 @@ def client_app(gateway: Gateway) -> FastAPI:
 def operator_app(gateway: Gateway) -> FastAPI:
     """What the operator looks at; not for a network with clients in it."""
     app = _app()
+
+    @app.get("/")
+    async def root() -> Response:
+        return RedirectResponse("/sessions")
 
     @app.get("/sessions")
     async def sessions() -> Response:

@@ -32,6 +32,38 @@ class _NotThere(Exception):
     """Why a server is no replica now: one sentence."""
 
 
+def base_urls(replicas: Sequence[str]) -> list[str]:
+    """The base URLs of replicas, as they were named.
+
+    Raises ValueError where one is none, or one replica is named twice.
+    """
+    named: dict[object, str] = {}
+    for replica in replicas:
+        url = _base_url(replica)
+        if url is None:
+            raise ValueError(
+                f"{replica} is not the base URL of a server; name it with scheme, host"
+                " and port, as http://127.0.0.1:8000"
+            )
+        # With what goes without saying: the case of the host, the port of the scheme.
+        whole = (url.scheme, url.netloc, url.path.rstrip("/"))
+        if whole in named:
+            raise ValueError(
+                f"{replica} is the same replica as {named[whole]}; name each one once"
+            )
+        named[whole] = replica
+    return list(replicas)
+
+
+def _base_url(replica: str) -> httpx.URL | None:
+    try:
+        url = httpx.URL(replica)
+    except httpx.InvalidURL:
+        return None
+    in_range = url.port is None or 0 < url.port < 2**16
+    return url if url.scheme in ("http", "https") and url.host and in_range else None
+
+
 class Replica:
     """One server: its address, what is wrong with it, and how busy we keep it.
 
@@ -100,16 +132,23 @@ class Fleet:
             while True:
                 try:
                     publishers = await self._look(replica)
-                except _NotThere as error:
-                    self.lost(replica, error)
-                else:
                     sources = tuple(publishers)
                     if reader is None or reader.sources != sources:
                         if reader is not None:
                             await self._stop(reader, "it publishes elsewhere now")
+                            reader = None
                         reader = _Reader(sources, self._index, threads)
                         replica.endpoints = tuple(s.endpoint for s in sources)
                     reader.announce(publishers)
+                except _NotThere as error:
+                    self.lost(replica, error)
+                # Whatever it is, the other replicas are served all the same.
+                except Exception as error:
+                    self.lost(replica, _NotThere(f"{type(error).__name__}: {error}"))
+                    if reader is not None:
+                        await self._stop(reader, "its events cannot be read")
+                        reader = None
+                else:
                     if not replica.lives:
                         logger.info("%s lives", replica.url)
                     replica.fault = None
@@ -159,22 +198,26 @@ class _Reader:
         self._index = index
         self._threads = threads
         self._stopping = False
+        self._subscriber = Subscriber(sources)
         self._task = asyncio.create_task(self._read())
 
     def announce(self, publishers: Mapping[Source, str]) -> None:
-        """The publishers' epochs, now; a new one says that one has restarted."""
+        """The publishers' epochs, now; a new one says that one has restarted.
+
+        Raises what ended the reading, if anything has.
+        """
         if self._task.done():
-            self._task.result()  # What ended it is an error of this program.
+            self._task.result()
         self._epochs = {source.endpoint: epoch for source, epoch in publishers.items()}
 
     async def stop(self) -> None:
         """Wait for the last poll, since its thread holds the sockets."""
         self._stopping = True
-        await self._task
+        await asyncio.wait([self._task])
 
     async def _read(self) -> None:
         loop = asyncio.get_running_loop()
-        with Subscriber(self.sources) as subscriber:
+        with self._subscriber as subscriber:
             while not self._stopping:
                 for delivery in await loop.run_in_executor(
                     self._threads, self._poll, subscriber
