@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from stream.model import Engine
 
+from vllm_coordinates.stream import verify
 from vllm_coordinates.stream.sequence import Batch, Dropped, Reason, Sequencer, Trouble
 from vllm_coordinates.stream.verify import Verifier
 from vllm_coordinates.stream.wire import EventBatch, decode_batch, encode_batch
@@ -153,6 +154,14 @@ def test_a_stream_that_keeps_the_contract(events: list[Any]) -> None:
             "batch 0 event 1: aligned: [3, 4) is no run of blocks of 2 tokens",
         ),
         (
+            [[SPAN, STORED | {"block_size": 0, "token_ids": []}, SPAN_GONE]],
+            "batch 0 event 1: aligned: a block of 0 tokens",
+        ),
+        (
+            [[SPAN | {"block_size": -2}]],
+            "batch 0 event 0: aligned: [0, 4) is no run of blocks of -2 tokens",
+        ),
+        (
             [[LABELED, SPAN, LABELED_GONE | {"token_offset": 0}]],
             "batch 0 event 2: aligned: [0, 4) is not the one block that its hash is",
         ),
@@ -210,6 +219,109 @@ def test_a_broken_rule_is_said_with_its_batch(
     batches: list[Any], complaint: str
 ) -> None:
     assert complaints(*batches) == [f"e {complaint}"]
+
+
+@pytest.mark.parametrize("header", [b"\x93", b"\xdc\x00\x03", b"\xdd\x00\x00\x00\x03"])
+def test_elements_are_counted_however_the_array_is_written(header: bytes) -> None:
+    payload = header + encode_batch(EventBatch(1.0, [], 0))[1:]
+    batch = Batch("e", 0.0, 0, payload, decode_batch(payload))
+    assert list(Verifier().apply(batch)) == []
+
+
+def test_a_restart_whose_first_batches_were_not_heard_is_no_violation() -> None:
+    reader, verifier = Sequencer("e"), Verifier()
+    found: list[str] = []
+    for seq, epoch in ((0, "one"), (1, "one"), (3, "two"), (4, "two")):
+        payload = encode_batch(EventBatch(float(seq), [], 0, epoch))
+        for delivery in reader.frame(seq, payload, 100.0 * seq):
+            found += map(str, verifier.apply(delivery))
+    assert found == []
+    # Only right after the news that reading begins late.
+    payload = encode_batch(EventBatch(5.0, [], 0, "three"))
+    (violation,) = verifier.apply(Batch("e", 0.0, 5, payload, decode_batch(payload)))
+    assert violation.rule == "epoch"
+
+
+def span_of(name: str) -> list[Any]:
+    return [
+        SPAN | {"continuation_id": name, "num_tokens": 2},
+        SPAN_GONE | {"continuation_id": name, "token_offset": 0, "num_tokens": 2},
+    ]
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [span_of(f"c{number}") for number in range(1000)],
+        [[LABELED | {"continuation_id": f"c{number}"}] for number in range(1000)],
+        [
+            [STORED | {"block_hashes": [2 * number, 2 * number + 1]}]
+            for number in range(1000)
+        ],
+        [[SPAN | {"group_idx": number}] for number in range(1000)],
+    ],
+    ids=["continuations", "reporters of one hash", "hashes", "groups"],
+)
+def test_what_is_kept_of_a_stream_has_a_bound(
+    batches: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "_MOST_KEPT", 100)
+    verifier = Verifier()
+    for seq, events in enumerate(batches):
+        payload = msgspec.msgpack.encode((1.0, events, 0))
+        batch = Batch("e", 0.0, seq, payload, decode_batch(payload))
+        assert list(verifier.apply(batch)) == []
+        (publisher,) = verifier._publishers.values()
+        kept = [
+            *(known.reporters for known in publisher.hashes.values()),
+            *publisher.hashed.values(),
+            *publisher.told.values(),
+            *publisher.open.values(),
+            publisher.blocks,
+            publisher.hashes,
+        ]
+        assert sum(map(len, kept)) == publisher.kept < 110
+    assert verifier.kinds["histories too long to keep"] >= 4
+
+
+def test_after_history_was_given_up_nothing_is_expected_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(verify, "_MOST_KEPT", 3)
+    assert complaints([SPAN], [LABELED | {"group_idx": 1}], [SPAN_GONE, REMOVED]) == []
+
+
+def test_nothing_is_kept_of_what_was_withdrawn_but_that_it_was_reported() -> None:
+    verifier = Verifier()
+    payload = msgspec.msgpack.encode((1.0, span_of("c"), 0))
+    batch = Batch("e", 0.0, 0, payload, decode_batch(payload))
+    assert list(verifier.apply(batch)) == []
+    (publisher,) = verifier._publishers.values()
+    assert not publisher.open and not publisher.hashed
+    assert publisher.told == {(0, "c"): [0, 2]}
+
+
+NUMBERS = st.sampled_from((0, -1, 1, 2, 4, 2**63)) | st.integers(-(2**63), 2**64 - 1)
+OTHERS = st.sampled_from((None, "", "c", b"\xbb", [], [b"\xbb"], [0]))
+EVENTS = st.sampled_from((STORED, LABELED, SPAN, REMOVED, LABELED_GONE, SPAN_GONE))
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> dict[str, Any]:
+    event = dict(draw(EVENTS))
+    if draw(st.booleans()):
+        key = draw(st.sampled_from(("block_size", "token_offset", "num_tokens")))
+        event[key] = draw(NUMBERS)
+    if draw(st.integers(0, 3)) == 0:
+        event[draw(st.sampled_from(sorted(event)))] = draw(NUMBERS | OTHERS)
+    return event
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.lists(mutated(), max_size=6), min_size=1, max_size=4))
+def test_no_stream_raises(batches: list[Any]) -> None:
+    for complaint in complaints(*batches):
+        assert complaint.startswith("e batch ")
 
 
 def test_a_hole_is_said() -> None:

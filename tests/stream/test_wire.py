@@ -16,6 +16,7 @@ from vllm_coordinates.stream.wire import (
     MalformedEvent,
     UnknownEvent,
     WireError,
+    count_elements,
     decode_batch,
     encode_batch,
 )
@@ -96,6 +97,22 @@ def test_what_is_no_batch_is_an_error(payload: bytes, message: str) -> None:
     with pytest.raises(WireError) as error:
         decode_batch(payload)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("payload", "elements"),
+    [
+        (b"\x90", 0),
+        (b"\x9f", 15),
+        (b"\xdc\x00\x03", 3),
+        (b"\xdd\x00\x01\x00\x00", 65536),
+        (b"\x83", 0),
+        (b"\xa0", 0),
+        (b"", 0),
+    ],
+)
+def test_elements_are_counted_for_every_header(payload: bytes, elements: int) -> None:
+    assert count_elements(payload) == elements
 
 
 def outcome(payload: bytes) -> EventBatch | str:

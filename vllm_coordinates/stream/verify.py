@@ -2,9 +2,12 @@
 """Every rule of the contract that can be seen on a stream (docs/contract.md).
 
 A rule that needs what came before is checked only on history that was read
-without a break: from batch 0, or from the last reset of the cache, on, and as
-long as that is not more than two million hashes. Other tiers' events are
-stock's and are not checked.
+without a break: from batch 0, or from the last reset of the cache, on. What was
+reported is needed for as long as that lasts, since a block may lie in the cache
+twice and is withdrawn twice then. So history that takes more than two million
+hashes, labels on them and borders of spans to keep is given up, and what comes
+after is checked as after a break, up to the next reset or restart. Other tiers'
+events are stock's and are not checked.
 """
 
 from collections.abc import Iterator
@@ -32,11 +35,13 @@ from .wire import (
     Event,
     MalformedEvent,
     UnknownEvent,
+    count_elements,
 )
 
-_MOST_HASHES = 2_000_000
+_MOST_KEPT = 2_000_000
+_LATE = "late"
 # Troubles that no publisher made.
-_HARMLESS = ("late", CUT_OFF, UNREACHED, REACHED)
+_HARMLESS = (_LATE, CUT_OFF, UNREACHED, REACHED)
 
 
 class Rule(StrEnum):
@@ -59,7 +64,7 @@ class Rule(StrEnum):
     LANGUAGE = "language"
     """A report in coordinates carries no content; one by hash no span."""
     ALIGNED = "aligned"
-    """Spans begin and end at block borders."""
+    """Blocks have tokens, and spans begin and end at block borders."""
     ADMITTED = "admitted"
     """Only what its continuation reported is withdrawn from it."""
     ATTRIBUTION = "attribution"
@@ -100,23 +105,80 @@ class _Hash:
         self.removed_as: str | None = None
 
 
+_Key = tuple[int | None, str]
+"""A group, and a continuation in it."""
+
+
 class _Publisher:
-    """What one publisher's stream has said so far."""
+    """What one publisher's stream has said so far.
+
+    By continuation: what it `hashed`, that is reported by hash at a known place,
+    what it `told` in coordinates, and what of that is `open`, not withdrawn.
+    `kept` counts what all of it holds.
+    """
 
     def __init__(self) -> None:
         self.last: int | None = None
+        self.late = False
         self.rank: int | None = None
         self.epoch: str | None = None
         self.forget(whole=False)
 
     def forget(self, *, whole: bool) -> None:
         self.whole = whole
+        self.kept = 0
         self.blocks: dict[int | None, int] = {}
         self.hashes: dict[tuple[int | None, BlockHash], _Hash] = {}
         self.ends: dict[BlockHash, int] = {}
-        self.reported: dict[tuple[int | None, str], Spans] = {}
-        self.told: dict[tuple[int | None, str], Spans] = {}
-        self.open: dict[tuple[int | None, str], Spans] = {}
+        self.hashed: dict[_Key, Spans] = {}
+        self.told: dict[_Key, Spans] = {}
+        self.open: dict[_Key, Spans] = {}
+
+    def note_block(self, group: int | None, size: int) -> None:
+        """The group has blocks of `size` tokens, or the group of another size has."""
+        known = self.blocks.get(group)
+        self.kept += known is None
+        self.blocks[group] = size if known is None else min(size, known)
+
+    def hash(self, group: int | None, block_hash: BlockHash) -> _Hash:
+        """What was said of the hash, from now on."""
+        known = self.hashes.get((group, block_hash))
+        if known is None:
+            known = self.hashes[group, block_hash] = _Hash()
+            self.kept += 1
+        return known
+
+    def report(self, known: _Hash, name: str) -> None:
+        """The continuation reported the hash."""
+        if name not in known.reporters:
+            known.reporters.add(name)
+            self.kept += 1
+        known.first = known.first or name
+
+    def add(self, kept: dict[_Key, Spans], key: _Key, start: int, end: int) -> None:
+        """Add [start, end), which is not empty, to what is kept of `key`."""
+        held = kept.setdefault(key, [])
+        before = len(held)
+        spans.add(held, start, end)
+        self.kept += len(held) - before
+
+    def withdraw(self, key: _Key, start: int, end: int) -> None:
+        """[start, end) is open no more."""
+        held = self.open.get(key)
+        if held is None:
+            return
+        before = len(held)
+        spans.remove(held, start, end)
+        self.kept += len(held) - before
+        if not held:
+            del self.open[key]
+
+    def reported(self, key: _Key, start: int, end: int) -> bool:
+        """Whether all of [start, end) was reported, in whatever language."""
+        told, hashed = self.told.get(key, []), self.hashed.get(key, [])
+        return spans.holds(told, start, end) or spans.holds(
+            spans.union(told, hashed), start, end
+        )
 
 
 Finding = tuple[Rule, str]
@@ -149,6 +211,8 @@ class Verifier:
             else:
                 self._seen(f"restart known by {delivery.reason}")
                 publisher.rank = None
+        elif isinstance(delivery, Trouble) and delivery.what == _LATE:
+            publisher.late = True
         elif isinstance(delivery, Trouble) and delivery.what not in _HARMLESS:
             yield Violation(name, None, None, Rule.SEQUENCE, delivery.detail)
 
@@ -161,13 +225,16 @@ class Verifier:
         previous: Event | None = None
         for number, event in enumerate(delivery.batch.events):
             self.events += 1
+            if publisher.kept > _MOST_KEPT:
+                self._seen("histories too long to keep")
+                publisher.forget(whole=False)
             for rule, detail in self._event(publisher, event, previous):
                 yield Violation(name, delivery.seq, number, rule, detail)
             previous = event
 
     def _envelope(self, publisher: _Publisher, delivery: Batch) -> Iterator[Finding]:
         batch, last = delivery.batch, publisher.last
-        elements = delivery.payload[0] - 0x90
+        elements = count_elements(delivery.payload)
         if elements not in (3, 4):
             yield Rule.SHAPE, f"the batch has {elements} elements"
         elif elements == 4 and batch.publisher_epoch is None:
@@ -178,7 +245,12 @@ class Verifier:
         if last is not None and delivery.seq != last + 1:
             yield Rule.SEQUENCE, f"it follows batch {last}"
             publisher.forget(whole=False)
-        elif changed and publisher.epoch is not None and delivery.seq:
+        elif (
+            changed
+            and publisher.epoch is not None
+            and delivery.seq
+            and not publisher.late
+        ):
             yield (
                 Rule.EPOCH,
                 f"epoch {batch.publisher_epoch} follows {publisher.epoch}"
@@ -191,7 +263,7 @@ class Verifier:
             )
         if delivery.seq == 0:
             publisher.forget(whole=True)
-        publisher.last = delivery.seq
+        publisher.last, publisher.late = delivery.seq, False
         publisher.rank = batch.data_parallel_rank
         publisher.epoch = batch.publisher_epoch
 
@@ -233,29 +305,28 @@ class Verifier:
         self._seen("stores by hash" + (" with a label" if name else ""))
         if event.token_offset is not None or event.num_tokens is not None:
             yield Rule.LANGUAGE, "a store by hash carries a span"
-        publisher.blocks[group] = min(size, publisher.blocks.get(group, size))
+        if size > 0:
+            publisher.note_block(group, size)
+        else:
+            yield Rule.ALIGNED, f"a block of {size} tokens"
         tokens = len(event.token_ids)
         parent: BlockHash | None = event.parent_block_hash
         end: int | None = 0 if parent is None else publisher.ends.get(parent)
-        if tokens != len(event.block_hashes) * size:
+        if size <= 0 or tokens != len(event.block_hashes) * size:
             end = None  # some blocks are masked, and nothing says which
-        if len(publisher.hashes) > _MOST_HASHES:
-            publisher.forget(whole=False)
         for block_hash in event.block_hashes:
             if end is not None:
                 end += size
                 publisher.ends[block_hash] = end
-            known = publisher.hashes.setdefault((group, block_hash), _Hash())
+            known = publisher.hash(group, block_hash)
             known.end = end if known.end is None else known.end
             known.removed_as = None
             if name is None:
                 known.unlabeled = True
                 continue
-            known.reporters.add(name)
-            known.first = known.first or name
+            publisher.report(known, name)
             if end is not None:
-                reported = publisher.reported.setdefault((group, name), [])
-                spans.add(reported, end - size, end)
+                publisher.add(publisher.hashed, (group, name), end - size, end)
 
     def _stored_span(
         self, publisher: _Publisher, event: BlockStored
@@ -272,12 +343,13 @@ class Verifier:
             yield Rule.NAMES, "a report in coordinates lacks a label"
             return
         size = event.block_size
-        publisher.blocks[group] = min(size, publisher.blocks.get(group, size))
-        if not 0 <= start < end or size <= 0 or start % size or end % size:
+        if size > 0:
+            publisher.note_block(group, size)
+        if size <= 0 or not 0 <= start < end or start % size or end % size:
             yield Rule.ALIGNED, f"{_span(event)} is no run of blocks of {size} tokens"
             return
-        for kept in (publisher.reported, publisher.told, publisher.open):
-            spans.add(kept.setdefault((group, name), []), start, end)
+        for kept in (publisher.told, publisher.open):
+            publisher.add(kept, (group, name), start, end)
 
     def _removed(self, publisher: _Publisher, event: BlockRemoved) -> Iterator[Finding]:
         name, start, end = event.continuation_id, event.token_offset, event.num_tokens
@@ -305,19 +377,21 @@ class Verifier:
         end: int,
     ) -> Iterator[Finding]:
         size = publisher.blocks.get(event.group_idx, 1)
+        key = (event.group_idx, name)
         if not 0 <= start < end or start % size or end % size:
             yield Rule.ALIGNED, f"{_span(event)} is no run of blocks of {size} tokens"
         elif event.block_hashes and end - start != size:
             yield Rule.ALIGNED, f"{_span(event)} is not the one block that its hash is"
         else:
-            held = publisher.open.get((event.group_idx, name), [])
-            spans.remove(held, start, end)
+            publisher.withdraw(key, start, end)
         # A block that was admitted by hash may follow ones that never were, and
         # then nothing has told where it is.
-        if publisher.whole and start < end and not event.block_hashes:
-            reported = publisher.reported.get((event.group_idx, name), [])
-            if not spans.holds(reported, start, end):
-                yield Rule.ADMITTED, f"{_span(event)} of {name!r} was never reported"
+        if (
+            publisher.whole
+            and not event.block_hashes
+            and not publisher.reported(key, start, end)
+        ):
+            yield Rule.ADMITTED, f"{_span(event)} of {name!r} was never reported"
 
     def _removed_hash(
         self, publisher: _Publisher, event: BlockRemoved, block_hash: BlockHash

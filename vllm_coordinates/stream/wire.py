@@ -163,6 +163,15 @@ def decode_batch(payload: bytes) -> EventBatch:
         raise WireError(_sentence(error)) from error
 
 
+def count_elements(payload: bytes) -> int:
+    """How many elements the array has that `payload` begins with; 0 for no array."""
+    head = payload[:1]
+    if b"\x90" <= head <= b"\x9f":
+        return head[0] - 0x90
+    width = {b"\xdc": 2, b"\xdd": 4}.get(head, 0)
+    return int.from_bytes(payload[1 : 1 + width], "big")
+
+
 def encode_batch(batch: EventBatch) -> bytes:
     """The frame that a publisher sends for `batch`.
 
