@@ -21,6 +21,12 @@ A block's position is the length of its chain of parents; it is unknown while
 the reader has not seen the chain from its start, and such a block is in no
 span. So is one whose event masks some blocks (sliding windows) until another
 group's event names its parent. All positions and lengths are tokens.
+
+In full mode every session that reuses a block labels it, and a block that all
+of them share may never leave the cache. So a block keeps the last 64 labels
+that reported it, and the one reported longest ago gives way. A continuation
+finds what it holds by its labels, so that errs to under-coverage, and only
+where none of its own blocks is resident behind the shared ones.
 """
 
 from collections.abc import Iterator
@@ -28,6 +34,8 @@ from collections.abc import Iterator
 from . import spans
 from .spans import Spans
 from .wire import BlockHash, BlockStored
+
+_MOST_LABELS = 64
 
 Label = tuple[str, str | None]
 """(continuation_id, session_id) as an event named them."""
@@ -53,14 +61,16 @@ class _Block:
         # The group's own: groups of other block sizes share the chain.
         self.size = size
         self.count = 0
-        self.labels: set[Label] = set()
+        # In the order of their latest report.
+        self.labels: dict[Label, None] = {}
 
 
 class Hashes:
     """The blocks of one endpoint that were reported by hash.
 
-    Invariant: a link is kept exactly while its hash is resident in a group or
-    is the parent of a kept link.
+    Invariants: a link is kept exactly while its hash is resident in a group or
+    is the parent of a kept link; a continuation labels exactly the blocks that
+    have a label with its name.
     """
 
     def __init__(self, *, count_duplicates: bool = False) -> None:
@@ -79,6 +89,12 @@ class Hashes:
     def store(self, event: BlockStored) -> None:
         """The event's blocks are resident, and its label may find them."""
         blocks = self._blocks.setdefault(event.group_idx, {})
+        label: Label | None = None
+        labeled: set[BlockHash] = set()
+        if event.continuation_id is not None and event.block_hashes:
+            label = (event.continuation_id, event.session_id)
+            group = self._labeled.setdefault(event.group_idx, {})
+            labeled = group.setdefault(event.continuation_id, labeled)
         contiguous = len(event.block_hashes) * event.block_size == len(event.token_ids)
         parent = event.parent_block_hash
         for block_hash in event.block_hashes:
@@ -87,10 +103,14 @@ class Hashes:
                 block = blocks[block_hash] = _Block(event.block_size)
                 self._link(block_hash).holders += 1
             block.count += 1
-            if event.continuation_id is not None:
-                block.labels.add((event.continuation_id, event.session_id))
-                group = self._labeled.setdefault(event.group_idx, {})
-                group.setdefault(event.continuation_id, set()).add(block_hash)
+            if label is not None:
+                labeled.add(block_hash)
+                labels = block.labels
+                if labels:
+                    labels.pop(label, None)
+                labels[label] = None
+                if len(labels) > _MOST_LABELS:
+                    self._drop_oldest(event.group_idx, block_hash, labels)
             if contiguous:
                 self._place(block_hash, parent, event.block_size)
                 parent = block_hash
@@ -107,19 +127,24 @@ class Hashes:
         del blocks[block_hash]
         labeled = self._labeled.get(group, {})
         for continuation_id in {label[0] for label in block.labels}:
-            hashes = labeled[continuation_id]
-            hashes.discard(block_hash)
-            if not hashes:
-                del labeled[continuation_id]
+            _discard(labeled, continuation_id, block_hash)
         self._release(block_hash)
         return True
+
+    def forget(self, continuation_id: str) -> None:
+        """Let go of the continuation's labels; its blocks stay, as nobody's."""
+        for number, group in self._labeled.items():
+            for block_hash in group.pop(continuation_id, ()):
+                labels = self._blocks[number][block_hash].labels
+                for label in [each for each in labels if each[0] == continuation_id]:
+                    del labels[label]
 
     def resident(self, group: int | None, block_hash: BlockHash) -> bool:
         """Whether a block of the group holds the hash."""
         return block_hash in self._blocks.get(group, {})
 
     def labels(self, group: int | None, block_hash: BlockHash) -> frozenset[Label]:
-        """Who reported the hash since it became resident."""
+        """Who reported the hash since it became resident, the last 64 of them."""
         block = self._blocks.get(group, {}).get(block_hash)
         return frozenset(block.labels) if block else frozenset()
 
@@ -177,6 +202,14 @@ class Hashes:
                 link.end = above.end + link.size
         return link.end
 
+    def _drop_oldest(
+        self, number: int | None, block_hash: BlockHash, labels: dict[Label, None]
+    ) -> None:
+        oldest = next(iter(labels))
+        del labels[oldest]
+        if all(label[0] != oldest[0] for label in labels):
+            _discard(self._labeled[number], oldest[0], block_hash)
+
     def _link(self, block_hash: BlockHash) -> _Link:
         link = self._links.get(block_hash)
         if link is None:
@@ -209,3 +242,12 @@ class Hashes:
                 return
             del self._links[current]
             current = link.parent
+
+
+def _discard(
+    labeled: dict[str, set[BlockHash]], continuation_id: str, block_hash: BlockHash
+) -> None:
+    hashes = labeled[continuation_id]
+    hashes.discard(block_hash)
+    if not hashes:
+        del labeled[continuation_id]
