@@ -12,6 +12,7 @@ from io import StringIO
 from pathlib import Path
 from threading import Thread
 
+import msgspec
 import pytest
 import typer
 from rich.console import Console
@@ -159,6 +160,39 @@ class TestRecording:
         recording.write_bytes(content)
         with pytest.raises(record.RecordingError, match="is damaged at byte 29 "):
             list(record.read(recording))
+
+    @pytest.mark.parametrize(
+        ("line", "why"),
+        [
+            (["Resumed", "e", float("nan")], "nan is no time in seconds since 1970"),
+            (["Resumed", "e", float("inf")], "inf is no time in seconds since 1970"),
+            (["Resumed", "e", 1e300], "1e+300 is no time in seconds since 1970"),
+            (["Resumed", "e", -1.0], "-1.0 is no time in seconds since 1970"),
+            (["Batch", "e", 1.0, "", "", -5, b""], "-5 is no number of a batch"),
+            (["Dropped", "e", 1.0, "\x1b"], r"'\x1b' is not a valid Reason"),
+            (["\x1b", "e", 1.0], r"no delivery is called '\x1b'"),
+        ],
+        ids=["not a number", "endless", "late", "early", "number", "reason", "kind"],
+    )
+    def test_what_no_reader_writes_is_damage(
+        self, tmp_path: Path, line: list[object], why: str
+    ) -> None:
+        self.damaged(tmp_path / "crafted", msgspec.msgpack.encode(line), why)
+
+    def test_what_is_nested_too_deep_is_damage(self, tmp_path: Path) -> None:
+        whole = msgspec.msgpack.encode(["Resumed", "e", 1.0, "", "", 0, b"", False])
+        deep = b"\x99" + whole[1:] + b"\x91" * 100_000
+        self.damaged(tmp_path / "crafted", deep, "nested too deep")
+
+    def damaged(self, path: Path, line: bytes, why: str) -> None:
+        """Reading a recording of one crafted `line` says what is wrong with it."""
+        start = record_of(path, []).read_bytes()
+        path.write_bytes(start + len(line).to_bytes(4, "big") + line)
+        error = run("verify", str(path)).exception
+        assert isinstance(error, record.RecordingError) and error.exit_code == 12
+        assert str(error) == (
+            f"{path} is damaged at byte {len(start)} ({why}): record it again"
+        )
 
     def test_record_keeps_what_the_publisher_remembers(
         self, tmp_path: Path, publisher: Publisher

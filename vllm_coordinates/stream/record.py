@@ -17,9 +17,12 @@ import msgspec
 from vllm_coordinates.errors import CoordinatesError
 
 from .sequence import Batch, Delivery, Dropped, Reason, Resumed, Suspended, Trouble
-from .wire import WireError, decode_batch
+from .wire import decode_batch
 
 _FORMAT = b"vllm-coordinates recording 1\n"
+
+_TOO_LATE = 253_370_764_800.0
+"""The year 9999, in seconds since 1970: what is shown as a time ends with it."""
 
 CUT_OFF = "cut off"
 """What the `Trouble` is called that ends a recording in the middle of a delivery."""
@@ -98,9 +101,11 @@ def read(path: Path) -> Iterator[Delivery]:
             try:
                 delivery = _from_line(_decode(line))
                 yield delivery
-            except (msgspec.MsgspecError, WireError, ValueError) as error:
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                deep = isinstance(error, RecursionError)
+                why = "nested too deep" if deep else error
                 raise RecordingError(
-                    f"{path} is damaged at byte {place} ({error}): record it again"
+                    f"{path} is damaged at byte {place} ({why}): record it again"
                 ) from error
             place = file.tell()
 
@@ -132,6 +137,11 @@ def _to_line(delivery: Delivery) -> _Line:
 
 def _from_line(line: _Line) -> Delivery:
     where = (line.endpoint, line.at)
+    # Also false for what is no number.
+    if not 0 <= line.at < _TOO_LATE:
+        raise ValueError(f"{line.at} is no time in seconds since 1970")
+    if not 0 <= line.seq < 2**64:
+        raise ValueError(f"{line.seq} is no number of a batch")
     match line.kind:
         case "Batch":
             batch = decode_batch(line.payload)
