@@ -31,13 +31,21 @@ def ancestry() -> Ancestry:
 
 def possible(tree: Ancestry, name: str, other: str, *, end: int = 1) -> int:
     """How far `other` may share `name`'s blocks, the first of which ends at `end`."""
-    relatives, forks = tree.relatives(name, 0, end)
-    found = [ENDLESS for relative, _ in relatives if relative == other]
-    for above, beginnings, ceiling in tree.branches(other):
+    kin = tree.relatives(name, 0, end)
+    found = [ENDLESS for relative, _ in kin.line if relative == other]
+    for branch in tree.branches(other):
+        above = branch.continuation_id
         found += [
-            min(fork.possible, ceiling)
-            for fork in forks
-            if fork.continuation_id == above and fork.beginning in beginnings
+            min(fork.possible, branch.ceiling)
+            for fork in kin.forks
+            if fork.continuation_id == above and fork.beginning in branch.beginnings
+        ]
+        found += [
+            ENDLESS
+            for twin in kin.twins
+            if twin.continuation_id == above
+            and twin.likeness in branch.twins()
+            and twin.child != branch.child
         ]
     return max(found, default=0)
 
@@ -45,7 +53,7 @@ def possible(tree: Ancestry, name: str, other: str, *, end: int = 1) -> int:
 def relatives(
     tree: Ancestry, name: str, start: int = 0, block: int = 1
 ) -> list[tuple[str, int]]:
-    return tree.relatives(name, start, block)[0]
+    return tree.relatives(name, start, block).line
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.binary(max_size=300))
@@ -82,7 +90,7 @@ def test_siblings_share_at_most_what_their_texts_have_in_common(
 
 def test_siblings_of_other_beginnings_share_less_than_those(ancestry: Ancestry) -> None:
     assert possible(ancestry, "ann", "bob") == 100 + 4 + 3
-    forks = ancestry.relatives("ann", 0, 1)[1]
+    forks = ancestry.relatives("ann", 0, 1).forks
     assert forks[0] == Fork("system", (0, b""), 100, 107)
 
 
@@ -153,3 +161,51 @@ def test_a_truncated_prompt_bounds_nothing(ancestry: Ancestry) -> None:
         assert possible(ancestry, "bob", "ann") > 100
     ancestry.learn("next", 120)
     assert ancestry.extent("next") == 120
+
+
+def test_the_longer_length_of_an_ancestor_voids_what_contradicts_it(
+    ancestry: Ancestry,
+) -> None:
+    ancestry.add("next", "ann", turn("Fine."))
+    ancestry.add("eve", "system", turn("How are your cats?"))
+    ancestry.learn("next", 110)
+    assert possible(ancestry, "eve", "ann") == 110
+    ancestry.learn("ann", 160)
+    assert ancestry.extent("next") is None and ancestry.extent("ann") == 160
+    assert possible(ancestry, "eve", "ann") == 100 + 4 + len("How are you?")
+
+
+@pytest.mark.parametrize("text", ["Hi", None], ids=["one text", "no text"])
+def test_turns_that_may_be_one_share_what_comes_behind_them(
+    ancestry: Ancestry, text: str | None
+) -> None:
+    for name in ("one", "other"):
+        ancestry.add(name, "system", None if text is None else turn(text))
+        ancestry.add(f"{name} again", name, turn("And then?"))
+        ancestry.learn(name, 120)
+        ancestry.learn(f"{name} again", 150)
+    assert possible(ancestry, "one again", "other again", end=150) == ENDLESS
+    assert possible(ancestry, "one again", "ann", end=150) == 0
+
+
+def test_turns_of_unknown_text_and_other_lengths_are_not_one(
+    ancestry: Ancestry,
+) -> None:
+    for name, tokens in (("one", 120), ("other", 130)):
+        ancestry.add(name, "system")
+        ancestry.learn(name, tokens)
+    ancestry.learn("ann", 130)
+    assert possible(ancestry, "one", "other", end=110) == 120
+    assert possible(ancestry, "one", "other", end=121) == 0
+    assert possible(ancestry, "other", "ann", end=131) == ENDLESS
+
+
+def test_the_preamble_may_be_behind_the_tools_too() -> None:
+    tree = Ancestry(template_tokens=4, preamble_tokens=10)
+    tree.add_root("root")
+    tree.add("tools", "root", opening=True)
+    for name in ("ann", "bob"):
+        tree.add(name, "tools", turn(name))
+        tree.learn(name, 40)
+    tree.learn("tools", 20)
+    assert possible(tree, "ann", "bob") == 20 + 10 + 3

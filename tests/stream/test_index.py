@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the index answers, in both languages."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -423,3 +424,70 @@ def test_one_conversation_is_seen_exactly_as_it_is(mode: str) -> None:
         engine.evict(len(engine.blocks) - 1)
         index.apply_batch("e", engine.take())
     assert index.holdings() == []
+
+
+def conversation(written: Callable[[str], Any], **more: Any) -> list[dict[str, Any]]:
+    """The requests of four turns, each a text that a client writes its own way."""
+    turns: list[dict[str, Any]] = []
+    requests = []
+    for number in range(4):
+        turns = [*turns, {"role": "user", **written(f"question {number} " * 4)}]
+        requests.append({"model": "m", "messages": turns, **more})
+        turns = [*turns, {"role": "assistant", **written(f"answer {number} " * 4)}]
+    return requests
+
+
+def plain(text: str) -> dict[str, Any]:
+    return {"content": text}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        conversation(plain, tool_choice="auto"),
+        conversation(lambda text: {"content": [{"type": "text", "text": text}]}),
+        conversation(lambda text: {"content": text, "name": "ann"}),
+        conversation(lambda text: {"content": text, "type": "message"}),
+    ],
+    ids=["a default", "a part", "a name", "a type"],
+)
+def test_what_is_written_otherwise_and_rendered_alike_is_no_phantom(
+    other: list[dict[str, Any]],
+) -> None:
+    engine, index = Engine(), Index()
+    chains = []
+    for session, requests in (("ann", conversation(plain)), ("bob", other)):
+        for request in requests:
+            chain = mint.chat(request)
+            chain.register(index.ancestry)
+            chains.append(chain)
+            tokens = render([text_of(turn) for turn in request["messages"]])
+            engine.request(tokens, continuation=chain.continuation_id, session=session)
+            index.apply_batch("e", engine.take())
+            index.ancestry.learn(chain.continuation_id, len(tokens))
+    assert all(index.spans("e", chain.continuation_id) for chain in chains)
+    while engine.blocks:
+        engine.evict(len(engine.blocks) - 1)
+    index.apply_batch("e", engine.take())
+    assert not any(index.spans("e", chain.continuation_id) for chain in chains)
+
+
+def text_of(turn: dict[str, Any]) -> str:
+    content = turn["content"]
+    return content if isinstance(content, str) else content[0]["text"]
+
+
+def test_what_the_ancestry_forgot_is_vouched_for_no_more() -> None:
+    engine, index = Engine(), Index()
+    root = mint.Chain(mint.mint_root("m"), rooted=True)
+    first = root.extend("a" * 40)
+    again = first.extend("b" * 8)
+    again.register(index.ancestry)
+    for chain, turns in ((first, ["a" * 40]), (again, ["a" * 40, "b" * 8])):
+        engine.request(render(turns), continuation=chain.continuation_id, session="ann")
+    index.apply_batch("e", engine.take())
+    index.ancestry.forget(again.continuation_id)
+    while engine.blocks:
+        engine.evict(len(engine.blocks) - 1)
+    index.apply_batch("e", engine.take())
+    assert not index.spans("e", again.continuation_id)

@@ -84,9 +84,13 @@ class TestChat:
             {"tools": [{"type": "function"}]},
             {"chat_template_kwargs": {"enable_thinking": False}},
             {"tool_choice": "none"},
+            {"response_format": {"type": "json_object"}},
             {"truncate_prompt_tokens": 64},
         ],
-        ids=["model", "salt", "tools", "template", "tool choice", "truncation"],
+        ids=[
+            *("model", "salt", "tools", "template"),
+            *("tool choice", "format", "truncation"),
+        ],
     )
     def test_what_is_before_the_messages_is_in_every_id(self, more: Any) -> None:
         plain, other = mint.chat(ask(ANN)), mint.chat(ask(ANN, **more))
@@ -125,8 +129,13 @@ class TestResponses:
 
     @pytest.mark.parametrize(
         "more",
-        [{"chat_template_kwargs": {"enable_thinking": False}}, {"truncation": "auto"}],
-        ids=["template", "truncation"],
+        [
+            {"chat_template_kwargs": {"enable_thinking": False}},
+            {"truncation": "auto"},
+            {"previous_input_messages": [{"role": "user"}]},
+            {"media_io_kwargs": {"image": {}}},
+        ],
+        ids=["template", "truncation", "history", "media"],
     )
     def test_what_is_before_the_items_is_in_every_id(self, more: Any) -> None:
         request = {"model": "m", "input": "Hi"}
@@ -194,6 +203,36 @@ class TestMessages:
     def test_what_is_before_the_messages_is_in_every_id(self, more: Any) -> None:
         plain, other = mint.messages(ask(ANN)), mint.messages(ask(ANN, **more))
         assert plain.continuation_id != other.continuation_id
+
+    def test_a_string_is_one_text_block(self) -> None:
+        one = mint.messages(ask({"role": "user", "content": "a"}, system="s"))
+        block = {"role": "user", "content": [self.text("a")]}
+        assert mint.messages(ask(block, system=[self.text("s")])) == one
+
+    def test_a_marker_in_a_tool_s_result_is_one_behind_it(self) -> None:
+        def chain(*, marked: bool) -> mint.Chain:
+            result = {"type": "tool_result", "content": [self.text("a", marked=marked)]}
+            content = [result, self.text("b")]
+            return mint.messages(ask({"role": "user", "content": content}))
+
+        marked, plain = chain(marked=True), chain(marked=False)
+        assert marked.continuation_id == plain.continuation_id
+        assert marked.ids[0] == plain.steps[0].continuation_id
+
+    def test_a_billing_header_is_in_no_id(self) -> None:
+        def chain(*system: str, inline: str = "") -> mint.Chain:
+            turns = [{"role": "system", "content": inline}] if inline else []
+            blocks = [self.text(text) for text in system]
+            return mint.messages(ask(*turns, ANN, system=blocks))
+
+        header = "x-anthropic-billing-header: cc_version=1; cch="
+        assert chain(f"{header}1", "Be kind.") == chain("Be kind.")
+        assert chain("Be kind.", inline=f"{header}2") == chain("Be kind.")
+
+    def test_system_blocks_are_not_system_messages(self) -> None:
+        blocks = mint.messages(ask(ANN, system=[self.text("a"), self.text("b")]))
+        turns = ({"role": "system", "content": text} for text in "ab")
+        assert mint.messages(ask(*turns, ANN)) != blocks
 
     def test_a_message_of_no_block_is_a_turn(self) -> None:
         empty = {"role": "assistant", "content": []}

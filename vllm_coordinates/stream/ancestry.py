@@ -14,11 +14,16 @@ the question that decides about phantom coverage, and only bounds answer it:
 * siblings: their turns differ somewhere, so they share at most the common
   prefix of the two turns' texts (a token has a byte at least), and what the
   chat template puts around a turn. That holds where the template renders texts
-  as they are: one that trims or joins them can make equal tokens of two texts;
+  as they are: one that trims or joins them can make equal tokens of two texts.
+  And no more than the shorter of them holds, since that one ends there;
+* *twins*, siblings that may be rendered alike though they are written
+  differently: those of one text, or, where a text is not known, those that
+  are equally long. Any position may be shared;
 * different roots (model, cache salt): nothing, their block hashes differ.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -28,20 +33,24 @@ ENDLESS = 1 << 62
 # A turn is compared by what it begins with: 0, 4, 16, 64, ... bytes.
 _MARKS: tuple[int, ...] = (0, *(4**power for power in range(1, 11)))
 _RAW = 16
+_SEPARATOR_TOKENS = 2
 
 
 class Fingerprint(NamedTuple):
     """Enough of a turn's text to bound what it has in common with another.
 
     `length` in bytes; `keys` stand for its first 0, 4, 16, 64, ... 1048576
-    bytes, as far as it is that long.
+    bytes, as far as it is that long, and `whole` for all of it. `between` is
+    how many tokens a template may put between its parts.
     """
 
     length: int
     keys: tuple[bytes, ...]
+    whole: bytes
+    between: int = 0
 
     @classmethod
-    def of(cls, turn: bytes) -> "Fingerprint":
+    def of(cls, turn: bytes, *, parts: int = 1) -> "Fingerprint":
         """The fingerprint of the bytes of a turn that a template renders."""
         keys = []
         state, done = hashlib.blake2b(digest_size=8), 0
@@ -51,13 +60,15 @@ class Fingerprint(NamedTuple):
             state.update(turn[done:mark])
             done = mark
             keys.append(turn[:mark] if mark <= _RAW else state.digest())
-        return cls(len(turn), tuple(keys))
+        state.update(turn[done:])
+        between = (parts - 1) * _SEPARATOR_TOKENS
+        return cls(len(turn), tuple(keys), state.digest(), between)
 
     def common(self, level: int) -> int:
         """The most that a turn has in common with it which has not its next key."""
         if level + 1 < len(self.keys):
-            return _MARKS[level + 1] - 1
-        return self.length
+            return _MARKS[level + 1] - 1 + self.between
+        return self.length + self.between
 
 
 Beginning = tuple[int, bytes] | None
@@ -81,12 +92,49 @@ class Branch(NamedTuple):
     """How a continuation goes on from an ancestor, `continuation_id`.
 
     It is among those of each of the `beginnings`, and shares nothing behind
-    `ceiling` with the others.
+    `ceiling` with the others, but for its twins. `child` is what follows the
+    ancestor, and `turn` what it adds, if that is known.
     """
 
     continuation_id: str
     beginnings: tuple[Beginning, ...]
     ceiling: int
+    child: str
+    turn: Fingerprint | None
+
+    def twins(self) -> "tuple[Likeness, ...]":
+        """What makes another branch a twin of this one."""
+        if self.turn is None:
+            return ("known", self.ceiling), ("unknown", self.ceiling)
+        return ("text", self.turn.whole), ("unknown", self.ceiling)
+
+
+Likeness = tuple[str, int | bytes]
+"""One text; or a length, of turns whose text is `known` or `unknown`."""
+
+
+class Twin(NamedTuple):
+    """All that continues `continuation_id` by a branch of this `likeness`.
+
+    Each may share any position, but for what follows `child`, which is nearer kin.
+    """
+
+    continuation_id: str
+    likeness: Likeness
+    child: str
+
+
+class Kin(NamedTuple):
+    """Who else may hold a block.
+
+    `line` has the ancestors and what continues the continuation, each with how
+    many tokens they are sure to share (what lies behind may be); `forks` and
+    `twins` are those behind which there may be others.
+    """
+
+    line: list[tuple[str, int]]
+    forks: list[Fork]
+    twins: list[Twin]
 
 
 class _Node:
@@ -97,7 +145,9 @@ class _Node:
         "children",
         "extent",
         "name",
+        "opening",
         "parent",
+        "texts",
         "turn",
         "unbounded",
     )
@@ -113,8 +163,11 @@ class _Node:
         # continues it, so it bounds the extent where usage has not told it.
         self.ceiling = ENDLESS
         self.children: dict[str, _Node] = {}
-        # How many children have a turn of unknown text.
+        # How many children have a turn of unknown text, and which of each text.
         self.unbounded = 0
+        self.texts: Counter[bytes] = Counter()
+        # Whether a template may put its preamble behind it.
+        self.opening = False
 
     def below(self) -> "list[_Node]":
         found = list(self.children.values())
@@ -152,17 +205,25 @@ class Ancestry:
         node = self._node(root)
         if node.parent is None and not node.anchored:
             node.extent = node.ceiling = 0
+            node.opening = True
             self._anchor(node)
 
     def add(
-        self, continuation_id: str, parent: str, turn: Fingerprint | None = None
+        self,
+        continuation_id: str,
+        parent: str,
+        turn: Fingerprint | None = None,
+        *,
+        opening: bool = False,
     ) -> None:
         """Make a continuation known that adds one turn to its parent.
 
         Without `turn` (its bytes are unknown, or do not render in order) the
-        continuation may share anything with its siblings. A second `add` of
-        one id changes nothing: an id names one prefix for good. Raises
-        ValueError where the parent continues the continuation itself.
+        continuation may share with a sibling all that the shorter one holds,
+        and anything where they are equally long. `opening` is a turn before
+        the first message, such as the tools. A second `add` of one id changes
+        nothing: an id names one prefix for good. Raises ValueError where the
+        parent continues the continuation itself.
         """
         node = self._node(continuation_id)
         if node.parent is not None or node.anchored:
@@ -172,12 +233,14 @@ class Ancestry:
         if known and continuation_id in self.chain(parent):
             raise ValueError(f"{continuation_id!r} cannot continue itself")
         above = self._node(parent)
-        node.parent, node.turn = above, turn
+        node.parent, node.turn, node.opening = above, turn, opening
         if turn is None:
             above.unbounded += 1
         else:
             node.beginnings = tuple(enumerate(turn.keys))
+            above.texts[turn.whole] += 1
         above.children[continuation_id] = node
+        self._void_shorter(node, self._least(above))
         self._lower(above, node.ceiling)
         if above.anchored:
             self._anchor(node)
@@ -186,12 +249,14 @@ class Ancestry:
         """Take a response's `usage.prompt_tokens` as the continuation's extent.
 
         Less than an ancestor's is no extent, but a prompt that was truncated: it
-        would bound for good what the whole chain shares, so it is not learned.
+        would bound for good what the whole chain shares, so it is not learned, or
+        forgotten again where the ancestor's comes later.
         """
         node = self._nodes.get(continuation_id)
         if node is None or node.parent is None:
             return
         if prompt_tokens >= self._least(node.parent):
+            self._void_shorter(node, prompt_tokens)
             node.extent = prompt_tokens
             self._lower(node, prompt_tokens)
 
@@ -207,7 +272,10 @@ class Ancestry:
         del self._nodes[continuation_id]
         if node.parent is not None:
             del node.parent.children[continuation_id]
-            node.parent.unbounded -= node.turn is None
+            if node.turn is None:
+                node.parent.unbounded -= 1
+            else:
+                node.parent.texts -= Counter((node.turn.whole,))
         return True
 
     def extent(self, continuation_id: str) -> int | None:
@@ -228,34 +296,46 @@ class Ancestry:
         """How the continuation goes on from each of its ancestors, nearest first."""
         node = self._nodes.get(continuation_id)
         while node is not None and node.parent is not None:
-            yield Branch(node.parent.name, node.beginnings, node.ceiling)
+            yield Branch(
+                node.parent.name, node.beginnings, node.ceiling, node.name, node.turn
+            )
             node = node.parent
 
-    def relatives(
-        self, continuation_id: str, start: int, block: int
-    ) -> tuple[list[tuple[str, int]], list[Fork]]:
+    def relatives(self, continuation_id: str, start: int, block: int) -> Kin:
         """Who else may hold a block of `continuation_id` at `start`.
 
         `block` is the least number of tokens that a block there holds: two
-        sequences share a block only where they agree to its end. First come
-        its ancestors and what continues it, each with how many tokens they are
-        sure to share (what lies behind may be); then the forks behind which
-        there may be others. Empty where the continuation is not known.
+        sequences share a block only where they agree to its end. Nobody where
+        the continuation is not known.
         """
         node = self._nodes.get(continuation_id)
         if node is None:
-            return [], []
+            return Kin([], [], [])
         sure = node.extent or 0
-        found = [(below.name, sure) for below in node.below()]
+        line = [(below.name, sure) for below in node.below()]
         forks: list[Fork] = []
+        twins: list[Twin] = []
         branch, above, end = node, node.parent, start + block
         while above is not None:
             sure = above.extent or 0
-            found.append((above.name, sure))
-            if len(above.children) > 1 and branch.ceiling >= end:
-                self._add_forks(forks, above, branch, sure, end)
+            line.append((above.name, sure))
+            if len(above.children) > 1:
+                if branch.ceiling >= end:
+                    self._add_forks(forks, above, branch, sure, end)
+                self._add_twins(twins, above, branch)
             branch, above = above, above.parent
-        return found, forks
+        return Kin(line, forks, twins)
+
+    @staticmethod
+    def _add_twins(twins: list[Twin], above: _Node, branch: _Node) -> None:
+        turn, name = branch.turn, branch.name
+        if turn is None:
+            twins.append(Twin(above.name, ("unknown", branch.ceiling), name))
+            return
+        if above.texts[turn.whole] > 1:
+            twins.append(Twin(above.name, ("text", turn.whole), name))
+        if above.unbounded:
+            twins.append(Twin(above.name, ("known", branch.ceiling), name))
 
     def _add_forks(
         self, forks: list[Fork], above: _Node, branch: _Node, sure: int, end: int
@@ -268,7 +348,7 @@ class Ancestry:
         if turn is None:
             return
         limit = above.ceiling if above.extent is None else above.extent
-        limit += self._preamble if above.parent is None else self._template
+        limit += self._preamble if above.opening else self._template
         for level, beginning in enumerate(branch.beginnings):
             possible = min(limit + turn.common(level), ceiling)
             if possible >= end:
@@ -294,6 +374,24 @@ class Ancestry:
                 return node.extent
             node = node.parent
         return 0
+
+    def _void_shorter(self, node: _Node, least: int) -> None:
+        """Forget the lengths below that contradict one of `least` tokens here."""
+        if node.ceiling >= least:
+            return
+        family = [node, *node.below()]
+        for member in family:
+            if member.extent is not None and member.extent < least:
+                member.extent = None
+        line, above = [], node.parent
+        while above is not None:
+            line.append(above)
+            above = above.parent
+        # What is below comes behind in the family, so it is renewed before.
+        for member in [*reversed(family), *line]:
+            below = (child.ceiling for child in member.children.values())
+            own = ENDLESS if member.extent is None else member.extent
+            member.ceiling = min(own, *below) if member.children else own
 
     @staticmethod
     def _lower(node: _Node | None, ceiling: int) -> None:

@@ -26,7 +26,7 @@ reported for the longest time are forgotten first, which errs to too little, too
 from collections.abc import Iterator
 
 from . import spans
-from .ancestry import Ancestry, Beginning
+from .ancestry import ENDLESS, Ancestry, Beginning, Branch, Likeness
 from .removals import Removals
 from .spans import Spans
 
@@ -88,6 +88,9 @@ class _Fork:
         self.possible = Removals()
 
 
+_Twins = dict[Likeness, dict[str, Removals]]
+
+
 class Claims:
     """The claims of one group at one endpoint, by continuation.
 
@@ -121,14 +124,14 @@ class Claims:
             self._unknown += not known
             claim = Claim(known=known, settled=self._stamp)
             self._claims[continuation_id] = claim
-            if len(self._claims) > _MOST_CLAIMS:
-                self._sweep()
         else:
             self._settle(continuation_id, claim)
         spans.add(claim.certain, start, end)
         if claim.doubtful:
             spans.remove(claim.doubtful, start, end)
         claim.sessions[session_id] = ts
+        if len(self._claims) > _MOST_CLAIMS:
+            self._sweep()
 
     def note_block(self, tokens: int) -> None:
         """Blocks of `tokens` tokens exist here; the smallest one counts."""
@@ -187,9 +190,9 @@ class Claims:
         self, continuation_id: str, start: int, end: int
     ) -> None:
         block = self._block or 1
-        relatives, forks = self._ancestry.relatives(continuation_id, start, block)
+        kin = self._ancestry.relatives(continuation_id, start, block)
         claims = self._claims
-        for name, sure in relatives:
+        for name, sure in kin.line:
             claim = claims.get(name)
             if claim is None or claim.ends_before(start):
                 continue
@@ -199,7 +202,10 @@ class Claims:
             if shared < end:
                 claim.doubt(shared, end)
             self._drop_empty(name, claim)
-        for name, beginning, sure, possible in forks:
+        for name, likeness, child in kin.twins:
+            alike = self._twins.setdefault(name, {}).setdefault(likeness, {})
+            self._log(alike.setdefault(child, Removals()), start, end)
+        for name, beginning, sure, possible in kin.forks:
             fork = self._forks.setdefault(name, {}).setdefault(beginning, _Fork())
             shared = _reach(start, end, sure, block)
             if start < shared:
@@ -221,25 +227,40 @@ class Claims:
             if not claim.known:
                 for start, end in self._from_unknown.since(since):
                     claim.doubt(start, end)
-            if self._forks:
-                self._settle_forks(continuation_id, claim, since)
+            if self._forks or self._twins:
+                self._settle_branches(continuation_id, claim, since)
             claim.settled = self._stamp
-        if not claim.known and self._ancestry.knows(continuation_id):
-            claim.known = True
-            self._unknown -= 1
+        known = self._ancestry.knows(continuation_id)
+        if claim.known != known:
+            # What was forgotten was no relative's since: it cannot be vouched for.
+            if claim.known:
+                claim.doubt(0, ENDLESS)
+            claim.known = known
+            self._unknown += -1 if known else 1
 
-    def _settle_forks(self, continuation_id: str, claim: Claim, since: int) -> None:
+    def _settle_branches(self, continuation_id: str, claim: Claim, since: int) -> None:
         block = self._block or 1
-        for name, beginnings, ceiling in self._ancestry.branches(continuation_id):
-            forks = self._forks.get(name)
+        for branch in self._ancestry.branches(continuation_id):
+            twins = self._twins.get(branch.continuation_id)
+            if twins is not None:
+                self._settle_twins(twins, branch, claim, since)
+            forks = self._forks.get(branch.continuation_id)
             if forks is None:
                 continue
-            for fork in map(forks.get, beginnings):
+            for fork in map(forks.get, branch.beginnings):
                 if fork is not None:
                     for start, end in fork.sure.since(since):
                         claim.drop(start, end)
                     for start, end in fork.possible.since(since):
-                        claim.doubt(start, _reach(start, end, ceiling, block))
+                        claim.doubt(start, _reach(start, end, branch.ceiling, block))
+
+    @staticmethod
+    def _settle_twins(twins: _Twins, branch: Branch, claim: Claim, since: int) -> None:
+        for alike in filter(None, map(twins.get, branch.twins())):
+            for child, removals in alike.items():
+                if child != branch.child:
+                    for start, end in removals.since(since):
+                        claim.doubt(start, end)
 
     def _sweep(self) -> None:
         """Bring every claim up to date, so that the logs do not grow."""
@@ -259,11 +280,13 @@ class Claims:
                 self.forget(name)
 
     def _reset_logs(self) -> None:
-        # By whom a removal concerns: all claims, those of unknown ancestry, and
-        # those that continue a continuation with a turn of some beginning.
+        # By whom a removal concerns: all claims, those of unknown ancestry, those
+        # that continue a continuation with a turn of some beginning, and with one
+        # that is a twin of another, which is named.
         self._from_all = Removals()
         self._from_unknown = Removals()
         self._forks: dict[str, dict[Beginning, _Fork]] = {}
+        self._twins: dict[str, _Twins] = {}
 
     def _drop_empty(self, name: str, claim: Claim) -> None:
         if not claim.certain and not claim.doubtful:

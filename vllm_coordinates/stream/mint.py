@@ -11,7 +11,8 @@ part is preceded by its length, so no two lists of parts look the same.
 The canonical bytes of a turn are its JSON value with keys sorted, no blanks
 and UTF-8 unescaped: what a client may write differently without meaning
 anything else, and nothing more. A null key is not an absent one, and a string
-is not a list of one text part, since chat templates tell them apart.
+is not a list of one text part, since chat templates tell them apart. Numbers
+that JSON lacks (NaN, infinities) are null.
 
 What makes a turn:
 
@@ -27,12 +28,14 @@ What makes a turn:
   the order in which that API caches them.
   The positions that count are those behind a `cache_control` marker and the
   ends of messages; the marker itself is no content, so moving it changes no id.
+  A string is one text block there, and Claude Code's billing header, another
+  one in each request, is left out, both as vLLM reads them.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -51,6 +54,7 @@ _CHAT_HEAD = (
     "media_io_kwargs",
     "mm_processor_kwargs",
     "reasoning_effort",
+    "response_format",
     "tool_choice",
     "tools",
     "truncate_prompt_tokens",
@@ -59,7 +63,9 @@ _CHAT_HEAD = (
 _RESPONSES_HEAD = (
     "chat_template_kwargs",
     "instructions",
+    "media_io_kwargs",
     "mm_processor_kwargs",
+    "previous_input_messages",
     "reasoning",
     "text",
     "tool_choice",
@@ -74,6 +80,15 @@ _MESSAGES_HEAD = (
     "tool_choice",
 )
 _PLAIN = frozenset(("content", "role", "type"))
+_BILLING = "x-anthropic-billing-header"
+
+
+class _Turn(NamedTuple):
+    """A JSON value that is one turn; see `Step` for the rest."""
+
+    value: Any
+    marked: bool = True
+    opening: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +97,13 @@ class Step:
 
     `marked` says whether the request asks for caching up to here, or a message
     ends here. `turn` is None where its text says nothing about token counts.
+    `opening` is what comes before the first message: a head, a tool.
     """
 
     continuation_id: str
     turn: Fingerprint | None
     marked: bool = True
+    opening: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +129,14 @@ class Chain:
 
     def extend(self, *turns: Any, marked: bool = True) -> "Chain":
         """The chain with more turns, each any JSON value: a reply, say."""
-        return self._extend((turn, marked) for turn in turns)
+        return self._extend(_Turn(turn, marked) for turn in turns)
 
-    def _extend(self, turns: Iterable[tuple[Any, bool]]) -> "Chain":
-        """The chain with more turns, and whether each is marked."""
+    def _extend(self, turns: Iterable[_Turn]) -> "Chain":
         steps = list(self.steps)
         parent = self.continuation_id
-        for turn, marked in turns:
-            text = _text(turn)
-            parent = mint(parent, canonical(turn))
-            fingerprint = None if text is None else Fingerprint.of(text.encode())
-            steps.append(Step(parent, fingerprint, marked))
+        for value, marked, opening in turns:
+            parent = mint(parent, canonical(value))
+            steps.append(Step(parent, _fingerprint(value), marked, opening))
         return Chain(self.start, self.rooted, tuple(steps))
 
     def register(self, ancestry: Ancestry) -> None:
@@ -131,7 +145,7 @@ class Chain:
             ancestry.add_root(self.start)
         parent = self.start
         for step in self.steps:
-            ancestry.add(step.continuation_id, parent, step.turn)
+            ancestry.add(step.continuation_id, parent, step.turn, opening=step.opening)
             parent = step.continuation_id
 
 
@@ -164,7 +178,8 @@ def chat(request: Mapping[str, Any]) -> Chain:
     Raises ValueError where `model` or `messages` is missing or of another type.
     """
     messages = _list(request, "messages")
-    return _rooted(request).extend(*_head(request, _CHAT_HEAD), *messages)
+    chain = _rooted(request)._extend(_head(request, _CHAT_HEAD))
+    return chain.extend(*messages)
 
 
 def responses(request: Mapping[str, Any], parent: str | None = None) -> Chain:
@@ -187,7 +202,7 @@ def responses(request: Mapping[str, Any], parent: str | None = None) -> Chain:
         )
     else:
         chain = _rooted(request)
-    return chain.extend(*_head(request, _RESPONSES_HEAD), *items)
+    return chain._extend(_head(request, _RESPONSES_HEAD)).extend(*items)
 
 
 def messages(request: Mapping[str, Any]) -> Chain:
@@ -198,33 +213,54 @@ def messages(request: Mapping[str, Any]) -> Chain:
     return _rooted(request)._extend(_blocks_in_order(request))
 
 
-def _blocks_in_order(request: Mapping[str, Any]) -> Iterator[tuple[Any, bool]]:
+def _blocks_in_order(request: Mapping[str, Any]) -> Iterator[_Turn]:
     """The turns of a messages request, and whether the position behind each counts."""
-    for head in _head(request, _MESSAGES_HEAD):
-        yield head, False
+    yield from _head(request, _MESSAGES_HEAD, marked=False)
     for tool in _blocks(request.get("tools")):
-        yield _block("tool", tool)
-    for block in _blocks(request.get("system")):
-        yield _block("system", block)
+        yield _block("tool", tool)._replace(opening=True)
+    system = _but_billing(_blocks(request.get("system")))
+    for position, block in enumerate(system):
+        yield _block("system", block, opens=not position)
     for message in _list(request, "messages"):
         if not isinstance(message, Mapping):
             raise ValueError("each of messages must be an object")
+        role, blocks = message.get("role"), _blocks(message.get("content"))
+        if role == "system" and blocks and not (blocks := _but_billing(blocks)):
+            continue
         # A message of no block is rendered, too: its frame is.
-        blocks = _blocks(message.get("content")) or [None]
+        blocks = blocks or [None]
         for position, block in enumerate(blocks):
             last = position == len(blocks) - 1
-            yield _block(message.get("role"), block, opens=not position, last=last)
+            yield _block(role, block, opens=not position, last=last)
 
 
-def _block(
-    role: Any, block: Any, *, opens: bool = True, last: bool = False
-) -> tuple[list[Any], bool]:
-    marked = last
-    if isinstance(block, Mapping):
-        marked = last or block.get("cache_control") is not None
-        block = {key: block[key] for key in block if key != "cache_control"}
+def _block(role: Any, block: Any, *, opens: bool = True, last: bool = False) -> _Turn:
+    content, marked = _without_markers(block)
     # Two blocks of one message are rendered otherwise than two messages.
-    return [role, block, opens], marked
+    return _Turn([role, content, opens], marked or last)
+
+
+def _without_markers(block: Any) -> tuple[Any, bool]:
+    """A block without its `cache_control` markers, and whether it had one."""
+    if not isinstance(block, Mapping):
+        return block, False
+    marked = block.get("cache_control") is not None
+    plain = {key: block[key] for key in block if key != "cache_control"}
+    # A tool's result has blocks of its own.
+    if isinstance(inner := plain.get("content"), list):
+        parts = [_without_markers(part) for part in inner]
+        plain["content"] = [part for part, _ in parts]
+        marked = marked or any(inside for _, inside in parts)
+    return plain, marked
+
+
+def _but_billing(blocks: list[Any]) -> list[Any]:
+    """The blocks but for Claude Code's billing header, a hash for each request."""
+    return [
+        block
+        for block in blocks
+        if not (_part_text(_without_markers(block)[0]) or "").startswith(_BILLING)
+    ]
 
 
 def _rooted(request: Mapping[str, Any]) -> Chain:
@@ -236,10 +272,12 @@ def _rooted(request: Mapping[str, Any]) -> Chain:
     return Chain(mint_root(model, salt), rooted=True)
 
 
-def _head(request: Mapping[str, Any], fields: Iterable[str]) -> list[dict[str, Any]]:
+def _head(
+    request: Mapping[str, Any], fields: Iterable[str], *, marked: bool = True
+) -> list[_Turn]:
     """A turn before the first one, where the request has one of the fields."""
     head = {field: request[field] for field in fields if field in request}
-    return [head] if head else []
+    return [_Turn(head, marked, opening=True)] if head else []
 
 
 def _list(request: Mapping[str, Any], field: str) -> list[Any]:
@@ -252,17 +290,27 @@ def _list(request: Mapping[str, Any], field: str) -> list[Any]:
 def _blocks(content: Any) -> list[Any]:
     if content is None:
         return []
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
     return content if isinstance(content, list) else [content]
 
 
-def _text(turn: Any) -> str | None:
-    """All that a template renders of a turn but its frame; None if that is more.
+def _fingerprint(turn: Any) -> Fingerprint | None:
+    """Of all that a template renders of a turn but its frame; None if that is more.
 
-    Two such turns' tokens diverge where their texts do, or before: parts may be
-    rendered with something between them, or a role before.
+    Two such turns' tokens diverge where their texts do, or as many tokens later
+    as are put between their parts.
     """
+    texts = _texts(turn)
+    if texts is None:
+        return None
+    return Fingerprint.of("".join(texts).encode(), parts=len(texts))
+
+
+def _texts(turn: Any) -> list[str] | None:
+    """The parts of a turn, if they are text and all there is."""
     if isinstance(turn, str):
-        return turn
+        return [turn]
     content: Any
     if isinstance(turn, list):
         # One block of a message: [role, block, whether it opens the message].
@@ -272,10 +320,10 @@ def _text(turn: Any) -> str | None:
     else:
         return None
     if isinstance(content, str):
-        return content
+        return [content]
     texts = [_part_text(part) for part in content] if isinstance(content, list) else []
     known = [text for text in texts if text is not None]
-    return "".join(known) if texts and len(known) == len(texts) else None
+    return known if texts and len(known) == len(texts) else None
 
 
 def _part_text(part: Any) -> str | None:
