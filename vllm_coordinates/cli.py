@@ -38,6 +38,7 @@ _EXIT_CODES = (
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 _CONDITIONS = {
     "stock": "no",
+    "drifted": "no, and files that `apply` would change were modified",
     "patched": "yes, by this series",
     "outdated": "yes, by another version of the series",
     "modified": "yes, and modified since",
@@ -47,6 +48,7 @@ _CONDITIONS = {
 }
 _ADVICE = {
     "stock": "`vllm-coordinates apply` patches it",
+    "drifted": "put the originals back (or reinstall vLLM), then `apply`",
     "patched": "`vllm-coordinates revert` restores the original bytes",
     "outdated": "`apply` brings it up to date, `revert` restores the original bytes",
     "modified": "`diff` shows what was modified; `revert --save DIR` sets it aside",
@@ -127,11 +129,11 @@ def status(tree: TreeOption = None, as_json: JsonOption = False) -> None:
 
     Exits with 6, 8 or 9 if the tree is modified (or unrecorded), busy or unfinished.
     """
-    from .series import module_paths, series_digest
+    from .series import module_paths, named_files, series_digest
     from .status import read_status
     from .tree import find_tree
 
-    found = read_status(find_tree(tree), series_digest(), module_paths())
+    found = read_status(find_tree(tree), series_digest(), module_paths(), named_files())
     if as_json:
         _print_json(found)
     else:
@@ -364,13 +366,16 @@ def _print_status(found: "Status") -> None:
 
 
 def _status_rows(found: "Status") -> Iterator[tuple[str, str]]:
+    from .records import is_record
+
     tested = f"release {found.release}, tested" if found.supported else "not tested"
     yield "vLLM", f"{found.version} ({tested})"
     owner = f" ({found.distribution})" if found.distribution else ""
     yield "in", f"{found.tree}{owner}"
     yield "patched", _CONDITIONS[found.condition]
     if found.files:
-        yield "files", str(len(found.files))
+        # As `apply` counts them.
+        yield "files", str(sum(not is_record(path) for path in found.files))
     for path in found.modified:
         yield "modified", path
     for path in found.missing:

@@ -6,6 +6,7 @@ from difflib import unified_diff
 
 from .errors import TargetError
 from .install import plan_for
+from .records import is_record
 from .series import Series
 from .state import read_if_there, read_originals, read_state
 from .tree import Tree
@@ -45,7 +46,7 @@ def tree_diff(
     return _lines(
         (file.path, originals.get(file.path), read_if_there(tree.root / file.path))
         for file in state.files
-        if not file.path.endswith(".dist-info/RECORD")
+        if not is_record(file.path)
     )
 
 

@@ -30,7 +30,7 @@ from .checks import (
 from .disk import Disk, exclusive
 from .errors import WriteError
 from .plan import Plan, make_plan
-from .records import Record
+from .records import Record, is_record
 from .releases import require
 from .series import Series, load_series
 from .state import (
@@ -366,7 +366,7 @@ def _outcome(tree: Tree, targets: Iterable[Target]) -> Outcome:
     changed, added, removed = [], [], []
     for target in targets:
         now = read_if_there(tree.root / target.path)
-        if now == target.data or target.path.endswith(".dist-info/RECORD"):
+        if now == target.data or is_record(target.path):
             continue
         if now is None:
             added.append(target.path)

@@ -15,6 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 
+def is_record(path: str) -> bool:
+    """Whether a path is that of a RECORD."""
+    return path.endswith(".dist-info/RECORD")
+
+
 def record_hash(data: bytes) -> str:
     """The hash of `data` in RECORD's notation, `sha256=<urlsafe base64>`."""
     digest = hashlib.sha256(data).digest()
@@ -35,6 +40,11 @@ class Record:
     @cached_property
     def _hashes(self) -> dict[str, str]:
         return {row[0]: row[1] for _, row in self._lines if len(row) > 1}
+
+    @property
+    def paths(self) -> Iterable[str]:
+        """Every path that it lists, in order."""
+        return self._hashes.keys()
 
     def lists(self, path: str) -> bool:
         """Whether the distribution owns `path` (POSIX, relative to RECORD's root)."""

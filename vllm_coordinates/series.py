@@ -22,6 +22,7 @@ _SECTIONS = {
     "Adds": "adds",
     "Drop when": "drop_when",
 }
+_NAMED = re.compile(r'"((?:vllm|rust)/[^"\s]+)"')
 _SECTION = re.compile(rf"^({'|'.join(_SECTIONS)}): ", re.MULTILINE)
 
 
@@ -87,6 +88,15 @@ def series_digest() -> str:
     for name, data in [*patches, *_modules().items()]:
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
     return digest.hexdigest()
+
+
+def named_files() -> list[str]:
+    """The paths and globs in vLLM's tree that the patches' sources name.
+
+    They cover whatever the series changes, and more, and cost no loading of it.
+    """
+    texts = (file.read_text() for file in _patch_files())
+    return sorted({name for text in texts for name in _NAMED.findall(text)})
 
 
 def _patch_files() -> list[Path]:

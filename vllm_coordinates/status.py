@@ -7,14 +7,22 @@ from typing import Literal
 import msgspec
 
 from .disk import exclusive
+from .drift import drifted
 from .errors import BusyError, ModifiedError, UnfinishedError
 from .releases import recognise
 from .state import read_state
-from .survey import survey
+from .survey import Survey, survey
 from .tree import Tree
 
 Condition = Literal[
-    "stock", "patched", "outdated", "modified", "unrecorded", "unfinished", "busy"
+    "stock",
+    "drifted",
+    "patched",
+    "outdated",
+    "modified",
+    "unrecorded",
+    "unfinished",
+    "busy",
 ]
 
 
@@ -27,17 +35,19 @@ class Status(msgspec.Struct, frozen=True):
         version: The tree's version.
         release: The release it is recognised as.
         supported: Whether the series is tested on that release.
-        condition: `"stock"`; `"patched"` by this series, or `"outdated"` when by
-            another; `"modified"` when somebody changed or removed patched files;
-            `"unrecorded"` when modules of ours are there and no record of an apply;
-            `"unfinished"` when an apply or revert was interrupted; `"busy"` while
-            one runs.
+        condition: `"stock"`; `"drifted"` when not patched, and files that the series
+            would change are not as installed, or as committed; `"patched"` by this
+            series, or `"outdated"` when by another; `"modified"` when somebody changed
+            or removed patched files; `"unrecorded"` when modules of ours are there and
+            no record of an apply; `"unfinished"` when an apply or revert was
+            interrupted; `"busy"` while one runs.
         origin: Whether `"apply"` patched it or it came from a wheel of `"build"`;
             None for a stock tree.
         series: Digest of the series that this tool carries.
         applied_series: Digest of the series that the tree was patched by.
         files: Paths of the files that the series touches there.
-        modified: Those among them that somebody changed since.
+        modified: Those among them that somebody changed since; in a drifted tree,
+            those that would be among them.
         missing: Those that are gone.
         pending: Those that an interruption left, or somebody put, in another of
             their known states.
@@ -61,6 +71,7 @@ class Status(msgspec.Struct, frozen=True):
     def exit_code(self) -> int:
         """0, or the exit code of the fault that the condition is."""
         faults = {
+            "drifted": ModifiedError,
             "modified": ModifiedError,
             "unrecorded": ModifiedError,
             "unfinished": UnfinishedError,
@@ -70,13 +81,16 @@ class Status(msgspec.Struct, frozen=True):
         return fault.exit_code if fault else 0
 
 
-def read_status(tree: Tree, series: str, modules: Iterable[str]) -> Status:
+def read_status(
+    tree: Tree, series: str, modules: Iterable[str], named: Iterable[str] = ()
+) -> Status:
     """Look at `tree` without changing or holding it.
 
     Args:
         tree: The vLLM to look at.
         series: The digest of this tool's series.
         modules: Where its modules go in the tree.
+        named: Paths and globs that cover whatever upstream's files it changes.
     """
     recognition = recognise(tree.version)
     state = read_state(tree)
@@ -86,6 +100,9 @@ def read_status(tree: Tree, series: str, modules: Iterable[str]) -> Status:
         condition = "unfinished" if tree.state_folder.is_dir() else "stock"
         if condition == "stock" and any((tree.root / p).exists() for p in modules):
             condition = "unrecorded"
+        elif condition == "stock" and recognition.tested:
+            found = _drift(tree, recognition.release, named)
+            condition = "drifted" if found.modified or found.missing else "stock"
     elif found.modified or (found.missing and state.phase == "applied"):
         condition = "modified"
     elif state.phase != "applied" or found.pending:
@@ -109,6 +126,13 @@ def read_status(tree: Tree, series: str, modules: Iterable[str]) -> Status:
         missing=found.missing if found else (),
         pending=found.pending if found else (),
     )
+
+
+def _drift(tree: Tree, release: str, named: Iterable[str]) -> Survey:
+    """A survey of a tree that is not patched."""
+    paths = drifted(tree, release, named)
+    modified = tuple(path for path in paths if (tree.root / path).exists())
+    return Survey(modified, tuple(p for p in paths if p not in modified), ())
 
 
 def _is_held(tree: Tree) -> bool:

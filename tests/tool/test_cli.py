@@ -57,6 +57,8 @@ def carry(monkeypatch) -> Callable[[Series], None]:
         monkeypatch.setattr(
             "vllm_coordinates.series.series_digest", lambda: carried.digest
         )
+        named = [edit.file for patch in carried.patches for edit in patch.edits]
+        monkeypatch.setattr("vllm_coordinates.series.named_files", lambda: named)
 
     return set_series
 
@@ -153,6 +155,25 @@ def test_status_lists_what_drifted_and_says_what_to_do(run, root):
         "next      `diff` shows what was modified; `revert --save DIR` sets it aside\n",
         "",
     )
+
+
+def test_status_of_a_stock_tree_names_what_apply_would_refuse(run, installed):
+    with (installed.root / POOL).open("a") as file:
+        file.write("# mine\n")
+    ran = run("status", "--tree", installed.root)
+    assert (ran.code, ran.err) == (6, "")
+    assert ran.out.endswith(
+        "patched   no, and files that `apply` would change were modified\n"
+        f"modified  {POOL}\n"
+        "next      put the originals back (or reinstall vLLM), then `apply`\n"
+    )
+    assert run("apply", "--tree", installed.root).code == 6
+
+
+def test_status_counts_files_as_apply_does(run, installed):
+    said = run("apply", "--tree", installed.root).out
+    assert "2 files changed, 2 files added" in said
+    assert "files     4\n" in run("status", "--tree", installed.root).out
 
 
 def test_status_as_json_has_every_field(run, root):

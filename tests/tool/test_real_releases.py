@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,10 @@ from tool.invented import tree_in
 from vllm_coordinates.disk import Disk
 from vllm_coordinates.errors import AnchorError
 from vllm_coordinates.install import apply, revert
-from vllm_coordinates.plan import TreeFiles
+from vllm_coordinates.plan import TreeFiles, make_plan
 from vllm_coordinates.releases import RELEASES
 from vllm_coordinates.semantic import Edit, FileEdit, Twin
-from vllm_coordinates.series import Patch, Series, load_series
+from vllm_coordinates.series import Patch, Series, load_series, named_files
 from vllm_coordinates.status import read_status
 from vllm_coordinates.tree import Tree
 
@@ -66,6 +67,13 @@ def test_apply_twice_changes_nothing_and_revert_restores_every_byte(tree):
 
     revert(tree)
     assert contents(tree.root) == stock
+
+
+def test_the_patches_sources_name_every_file_that_they_change(tree):
+    globs = [name.replace("**/", "") for name in named_files()]
+    plan = make_plan(tree.root, tree.version, tree.version)
+    changed = [change.path for change in plan.changes if change.before is not None]
+    assert [p for p in changed if not any(fnmatch(p, g) for g in globs)] == []
 
 
 class ForbiddenDisk(Disk):

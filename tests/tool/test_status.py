@@ -2,11 +2,14 @@
 """What status says of a tree."""
 
 import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tool.invented import (
+    EVENTS,
     NEXT_SERIES,
     OURS,
     OURS_IN_A_NEW_FOLDER,
@@ -15,17 +18,29 @@ from tool.invented import (
     SERIES,
     SOURCES,
     snapshot,
+    tree_in,
+    write_sources,
 )
 from vllm_coordinates.disk import exclusive
 from vllm_coordinates.errors import ModifiedError
 from vllm_coordinates.install import apply, revert
 from vllm_coordinates.status import read_status
+from vllm_coordinates.tree import Tree
+
+# As the real series names files: by path, and by glob.
+NAMED = (POOL, "vllm/*.py", "vllm/**/*.py")
+
+
+@pytest.fixture(autouse=True)
+def carried(monkeypatch):
+    """This installation carries the invented series."""
+    monkeypatch.setattr("vllm_coordinates.plan.load_series", lambda: SERIES)
 
 
 def status(tree, series=SERIES):
     """The status, which changes nothing."""
     before = snapshot(tree.root, bytecode=True)
-    found = read_status(tree, series.digest, series.modules)
+    found = read_status(tree, series.digest, series.modules, NAMED)
     assert snapshot(tree.root, bytecode=True) == before
     return found
 
@@ -38,6 +53,52 @@ def test_a_stock_tree(installed):
     assert (found.condition, found.origin, found.files) == ("stock", None, ())
     assert (found.series, found.applied_series) == (SERIES.digest, None)
     assert found.exit_code == 0
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Tree:
+    """The invented vLLM, committed."""
+    root = write_sources(tmp_path / "checkout")
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    for command in (("init", "-q"), ("add", "-A"), (*who, "commit", "-qm", "stock")):
+        subprocess.run(["git", "-C", root, *command], check=True)
+    return tree_in(root)
+
+
+@pytest.fixture(params=["installed", "checkout"])
+def vouched_for(request: pytest.FixtureRequest) -> Tree:
+    """A tree that something vouches for the originals of."""
+    tree: Tree = request.getfixturevalue(request.param)
+    return tree
+
+
+def test_a_stock_tree_that_apply_would_refuse(vouched_for):
+    with (vouched_for.root / REQUEST).open("a") as file:
+        file.write("# mine\n")
+    found = status(vouched_for)
+    assert (found.condition, found.exit_code) == ("drifted", 6)
+    assert (found.modified, found.missing, found.files) == ((REQUEST,), (), ())
+    with pytest.raises(ModifiedError, match=f"^{REQUEST} in "):
+        apply(vouched_for, series=SERIES)
+
+
+def test_a_stock_tree_that_no_longer_fits_shows_all_that_differs(vouched_for):
+    (vouched_for.root / POOL).write_text("# mine\n")
+    (vouched_for.root / REQUEST).unlink()
+    found = status(vouched_for)
+    assert (found.condition, found.exit_code) == ("drifted", 6)
+    assert (found.modified, found.missing) == ((POOL,), (REQUEST,))
+
+
+def test_a_modified_file_that_no_patch_touches_is_no_drift(vouched_for):
+    (vouched_for.root / "vllm/__init__.py").write_text("# mine\n")
+    (vouched_for.root / EVENTS).unlink()
+    assert status(vouched_for).condition == "stock"
+
+
+def test_nothing_vouches_for_the_files_of_an_sdist(unpacked):
+    (unpacked.root / POOL).write_text("# mine\n")
+    assert status(unpacked).condition == "stock"
 
 
 def test_a_patched_tree(unpacked):
