@@ -54,6 +54,7 @@ class AnchorError(CoordinatesError):
         release: The release that the tree was recognised as.
         expected: How many places the edit states.
         found: How many there are.
+        tested: Whether the series is tested on that release.
     """
 
     exit_code = 5
@@ -67,12 +68,16 @@ class AnchorError(CoordinatesError):
         release: str,
         expected: int,
         found: int,
+        tested: bool = True,
     ) -> None:
+        advice = f"vLLM {release} is not supported; install a tested release"
+        if tested:
+            files = "those files" if "*" in file else "that file"
+            advice = f"restore {files}, or wait for a series that supports it"
         super().__init__(
             f"patch {patch} does not fit {file} of vLLM {release}: {anchor} was"
             f" found {_times(found)}, expected {_times(expected)}; nothing was"
-            f" written: restore {'those files' if '*' in file else 'that file'}, or"
-            " wait for a series that supports it"
+            f" written: {advice}"
         )
         self.patch = patch
         self.file = file

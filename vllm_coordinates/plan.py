@@ -8,6 +8,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from .errors import AnchorError
+from .releases import recognise
 from .semantic import Edit, MisplacedEdit, rust_error
 from .series import Patch, Series, load_series
 
@@ -177,6 +178,7 @@ def _rewrite(edit: Edit, tree: TreeFiles, patch: Patch, version: str) -> None:
             release=version,
             expected=error.expected,
             found=error.found,
+            tested=recognise(version).tested,
         ) from None
 
 
@@ -199,6 +201,7 @@ def check_syntax(change: Change, version: str) -> None:
             release=version,
             expected=1,
             found=0,
+            tested=recognise(version).tested,
         )
 
 

@@ -127,6 +127,11 @@ def _named_root(folder: Path) -> Path:
             f"{folder} is the package itself; name the folder that holds it:"
             f" --tree {folder.parent}"
         )
+    if folder.suffix == ".whl":
+        raise TargetError(
+            f"{folder} is a wheel, not a tree; `vllm-coordinates build` makes a patched"
+            " wheel of it"
+        )
     if folder.is_dir():
         _refuse_editable(distributions(path=[str(folder)]))
     raise TargetError(
@@ -184,7 +189,23 @@ def _is_vllm(distribution: str) -> bool:
 
 
 def _told(root: Path) -> str | None:
-    return _git_version(root) or _pkg_info_version(root) or _generated_version(root)
+    return (
+        _git_version(root)
+        or _pkg_info_version(root)
+        or _generated_version(root)
+        or _unrecorded_version(root)
+    )
+
+
+def _unrecorded_version(root: Path) -> str | None:
+    """The version of a vLLM that was installed, and whose RECORD is gone or empty."""
+    for path in sorted(root.glob("*.dist-info/METADATA")):
+        record = path.with_name("RECORD")
+        if not record.is_file() or not record.read_bytes().strip():
+            info = PathDistribution(path.parent)
+            if _is_vllm(info.metadata["Name"] or ""):
+                return info.version
+    return None
 
 
 def _version_of_sources(root: Path) -> str:

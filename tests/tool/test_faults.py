@@ -117,6 +117,18 @@ def test_a_moved_anchor_is_named_with_patch_file_and_release(tree):
     )
 
 
+def test_a_release_that_is_only_tried_is_not_supported(tmp_path):
+    tree = tree_in(write_sources(tmp_path / "tree", version="0.34.0"))
+    elsewhere = series(
+        append_to(POOL, "BlockPool.untouch", "pass"), modules={}, digest="4" * 64
+    )
+    message = refusal(AnchorError, tree, series=elsewhere, untested=True)
+    assert message.endswith(
+        "expected once; nothing was written: vLLM 0.34.0 is not supported; install a"
+        " tested release"
+    )
+
+
 def anchor(of) -> str:
     return of.patches[0].edits[0].where()
 

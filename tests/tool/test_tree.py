@@ -186,6 +186,53 @@ def test_a_vllm_that_is_too_old_is_told_as_untested(installed):
     )
 
 
+@pytest.mark.parametrize("record", [None, b"", b"\n"])
+def test_a_vllm_that_is_too_old_is_told_without_its_record(tmp_path, record):
+    write_old_vllm(tmp_path, record)
+    with pytest.raises(UnsupportedError) as error:
+        find_tree(tmp_path)
+    assert str(error.value).startswith(f"vLLM 0.7.3 in {tmp_path} is not a tested ")
+
+
+@pytest.mark.parametrize("record", [None, b""])
+def test_an_untested_vllm_without_its_record_has_a_version(tmp_path, record):
+    write_sources(tmp_path)
+    (tmp_path / "PKG-INFO").unlink()
+    (tmp_path / "vllm/_version.py").unlink()
+    write_metadata(tmp_path, "vllm", "0.7.3", record)
+    assert find_tree(tmp_path).version == "0.7.3"
+
+
+def test_a_plug_in_says_nothing_of_the_version(tmp_path):
+    write_old_vllm(tmp_path, b"plug_in.py,,\n")
+    write_metadata(tmp_path, "other", "1.0", None)
+    assert " is not vLLM's package " in refusal(tmp_path)
+
+
+def write_old_vllm(site: Path, record: bytes | None) -> None:
+    """What is left of a vLLM that has none of the landmarks."""
+    (site / "vllm").mkdir()
+    (site / "vllm/__init__.py").write_text("")
+    write_metadata(site, "vllm", "0.7.3", record)
+
+
+def write_metadata(site: Path, name: str, version: str, record: bytes | None) -> None:
+    info = site / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    if record is not None:
+        (info / "RECORD").write_bytes(record)
+
+
+def test_a_wheel_is_for_build(tmp_path):
+    wheel = tmp_path / "vllm-0.32.0-py3-none-any.whl"
+    wheel.touch()
+    assert refusal(wheel) == (
+        f"{wheel} is a wheel, not a tree; `vllm-coordinates build` makes a patched"
+        " wheel of it"
+    )
+
+
 def test_a_package_that_is_linked_to_is_named_where_it_is(tmp_path):
     write_sources(tmp_path / "real")
     (tmp_path / "linked").mkdir()
