@@ -454,13 +454,50 @@ class TestPicture:
         text = "\n".join(drawn(board, 80))
         assert "\x1b" not in text and "\x07" not in text and "evil" in text
 
+    def test_a_session_is_shown_by_what_is_left_of_it(self) -> None:
+        """By hash, where reuse is not told: the chain of another session tells it."""
+        engine, board = Engine(clock=990.0), Board()
+        common = tuple(range(16))
+        for number, (name, session, tail) in enumerate(
+            (("ann-1", "ann", 50), ("bob-1", "bob", 60), ("ann-2", "ann", 70))
+        ):
+            tokens = common + tuple(range(tail, tail + 8))
+            engine.request(
+                tokens, continuation=name, session=session, mode="incremental"
+            )
+            board.apply(batch(number, engine.take()))
+        for _ in range(2):
+            engine.evict(len(engine.blocks) - 1)
+        board.apply(batch(3, engine.take()))
+        ann, bob = sorted(board.snapshot(1000.0).sessions, key=lambda row: row.session)
+        assert (ann.continuation, ann.resident, ann.length) == ("ann-1", [(0, 24)], 24)
+        assert (bob.resident, bob.shared, ann.shared) == ([(0, 24)], 16, 16)
+
+    def test_what_was_evicted_while_catching_up_is_shown_as_evicted(self) -> None:
+        engine, board = Engine(clock=990.0), Board()
+        engine.request(
+            tuple(range(40)), continuation="c", session="s", mode="incremental"
+        )
+        board.apply(batch(0, engine.take()))
+        for _ in range(4):
+            engine.evict(len(engine.blocks) - 1)
+        board.apply(batch(1, engine.take()))
+        (row,) = board.snapshot(1000.0).sessions
+        assert (row.resident, row.length) == ([(0, 24)], 40)
+
+    def test_what_is_not_vouched_for_is_not_evicted(self, board: Board) -> None:
+        board.apply(Suspended(*WHERE, "the connection was lost"))
+        lines = drawn(board, 80)
+        assert sum("not vouched for" in line for line in lines) == 2
+        assert not any(row.vouched for row in board.snapshot(1000.0).sessions)
+
     def test_a_restart_empties_the_rows_and_says_why(self, board: Board) -> None:
         board.apply(EVERYTHING[-1])
         snapshot = board.snapshot(1000.0)
         assert [row.tokens for row in snapshot.sessions] == [0, 0]
         assert snapshot.endpoints[0].dropped == {"epoch": 1}
         assert snapshot.notes[-1].text == (
-            "all coverage dropped: epoch b follows epoch a"
+            "restart: all coverage dropped: epoch b follows epoch a"
         )
 
     def test_pages_stay_small_over_any_time(self, board: Board, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from .sequence import (
     Batch,
     Delivery,
     Dropped,
+    Reason,
     Resumed,
     Suspended,
     Trouble,
@@ -27,6 +28,7 @@ from .sequence import (
 from .wire import BlockStored
 
 _MOST_SESSIONS = 10_000
+_MOST_TURNS = 32
 _RATE_SECONDS = 5.0
 _NOTES = 100
 
@@ -54,11 +56,13 @@ class EndpointRow(msgspec.Struct, kw_only=True):
 
 
 class SessionRow(msgspec.Struct, kw_only=True):
-    """What one endpoint holds of a session's latest continuation.
+    """What one endpoint holds of a session: of its latest continuation.
 
-    `length` is the furthest position that was ever reported of it, so what is
-    in neither `resident` nor `doubtful` was evicted. `shared` of the resident
-    tokens belong to other sessions, too. `age` is since the last report.
+    Where nothing is left of that, of the one among those before that holds
+    most. `length` is the furthest position that was ever reported of any, so
+    what is in neither `resident` nor `doubtful` was evicted; unless it is not
+    `vouched` for, then nothing is known. `shared` of the resident tokens belong
+    to other sessions, too. `age` is since the last report.
     """
 
     session: str
@@ -69,6 +73,7 @@ class SessionRow(msgspec.Struct, kw_only=True):
     length: int
     resident: list[tuple[int, int]]
     doubtful: list[tuple[int, int]]
+    vouched: bool
     age: float
 
 
@@ -94,6 +99,10 @@ class Snapshot(msgspec.Struct, kw_only=True):
 SORTS = ("tokens", "shared", "seen", "session")
 
 
+# Reasons that mean that there is another publisher.
+_RESTARTS = (Reason.EPOCH, Reason.ANNOUNCED, Reason.REGRESSION, Reason.HISTORY)
+
+
 class _Stream:
     def __init__(self) -> None:
         self.state = "waiting"
@@ -106,14 +115,20 @@ class _Stream:
 
 
 class _Sighting:
-    """A session at an endpoint: its latest continuation, and how far it went."""
+    """A session at an endpoint: how far each continuation went, the latest last."""
 
-    __slots__ = ("continuation", "length", "seen")
+    __slots__ = ("lengths", "seen")
 
-    def __init__(self, continuation: str) -> None:
-        self.continuation = continuation
-        self.length = 0
+    def __init__(self) -> None:
+        self.lengths: OrderedDict[str, int] = OrderedDict()
         self.seen = 0.0
+
+    def reach(self, continuation: str, length: int) -> None:
+        """The continuation was reported up to a length."""
+        self.lengths[continuation] = max(self.lengths.get(continuation, 0), length)
+        self.lengths.move_to_end(continuation)
+        if len(self.lengths) > _MOST_TURNS:
+            self.lengths.popitem(last=False)
 
 
 class Board:
@@ -144,6 +159,8 @@ class Board:
             case Dropped(reason=reason, detail=detail):
                 stream.dropped[reason] += 1
                 stream.state, text = "live", f"all coverage dropped: {detail}"
+                if reason in _RESTARTS:
+                    text = f"restart: {text}"
             case Trouble(what=what, detail=detail):
                 if what in (UNREACHED, REACHED):
                     stream.state = "waiting" if what == REACHED else "unreached"
@@ -186,34 +203,42 @@ class Board:
         assert event.continuation_id is not None
         key = (endpoint, event.session_id or "")
         sighting = self._sessions.get(key)
-        if sighting is None or sighting.continuation != event.continuation_id:
-            sighting = self._sessions[key] = _Sighting(event.continuation_id)
+        if sighting is None:
+            sighting = self._sessions[key] = _Sighting()
             if len(self._sessions) > _MOST_SESSIONS:
                 self._sessions.popitem(last=False)
         self._sessions.move_to_end(key)
         sighting.seen = ts
-        sighting.length = max(sighting.length, event.num_tokens or 0)
+        length = event.num_tokens
+        if length is None and event.block_hashes:
+            length = self.index.end(endpoint, event.block_hashes[-1])
+        sighting.reach(event.continuation_id, length or 0)
 
     def _rows(
         self, held: dict[tuple[str, str], Holding], now: float
     ) -> list[SessionRow]:
         rows: list[SessionRow] = []
         for (endpoint, session), sighting in self._sessions.items():
-            holding = held.get((endpoint, sighting.continuation))
+            turns = [held.get((endpoint, turn)) for turn in sighting.lengths]
+            latest, *before = reversed(turns)
+            most = max(filter(None, before), key=lambda h: h.tokens, default=None)
+            holding = latest or most
             resident = list(holding.certain) if holding else []
             doubtful = list(holding.doubtful) if holding else []
             ends = (end for _, end in resident + doubtful)
-            sighting.length = max(sighting.length, *ends, 0)
             rows.append(
                 SessionRow(
                     session=session,
-                    continuation=sighting.continuation,
+                    continuation=holding.continuation_id
+                    if holding
+                    else next(reversed(sighting.lengths)),
                     endpoint=endpoint,
                     tokens=holding.tokens if holding else 0,
                     shared=holding.shared if holding else 0,
-                    length=sighting.length,
+                    length=max(*sighting.lengths.values(), *ends, 0),
                     resident=resident,
                     doubtful=doubtful,
+                    vouched=not self.index.suspended(endpoint),
                     age=max(now - sighting.seen, 0.0),
                 )
             )

@@ -29,7 +29,7 @@ finds what it holds by its labels, so that errs to under-coverage, and only
 where none of its own blocks is resident behind the shared ones.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from . import spans
 from .spans import Spans
@@ -158,6 +158,33 @@ class Hashes:
         found: Spans = []
         for start, end, _ in self._walk(group, continuation_id):
             spans.add(found, start, end)
+        return found
+
+    def end(self, block_hash: BlockHash) -> int | None:
+        """The length of the prefix that a hash covers; None where it is not known."""
+        link = self._links.get(block_hash)
+        return None if link is None else self._settled_end(link)
+
+    def shared(
+        self, group: int | None, sessions: Mapping[str, Collection[str]]
+    ) -> dict[str, Spans]:
+        """What of each continuation is on the chain of another session's, too.
+
+        `sessions` are those of each continuation.
+        """
+        walks = {
+            name: list(self._walk(group, name)) for name in self._labeled.get(group, {})
+        }
+        users: dict[int, set[str]] = {}
+        for name, walk in walks.items():
+            for _, _, block in walk:
+                users.setdefault(id(block), set()).update(sessions.get(name, ()))
+        found: dict[str, Spans] = {}
+        for name, walk in walks.items():
+            own = set(sessions.get(name, ()))
+            for start, end, block in walk:
+                if users[id(block)] - own:
+                    spans.add(found.setdefault(name, []), start, end)
         return found
 
     def sessions(

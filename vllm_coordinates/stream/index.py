@@ -34,6 +34,7 @@ from .spans import Spans
 from .wire import (
     MEDIUM_GPU,
     AllBlocksCleared,
+    BlockHash,
     BlockRemoved,
     BlockStored,
     EventBatch,
@@ -260,14 +261,21 @@ class Index:
     def forget(self, continuation_id: str) -> None:
         """Let go of a continuation that nobody will ask for again.
 
-        What it reported in coordinates is forgotten at every endpoint, and so is its
-        place in the ancestry, unless something continues it: claims of a
+        What it reported is forgotten at every endpoint, and so is its place in the
+        ancestry, unless something continues it: claims of a
         continuation without kin would outlive the evictions of its relatives.
         """
         for state in self._endpoints.values():
+            state.hashes.forget(continuation_id)
+            state.seen.pop(continuation_id, None)
             for group in state.groups.values():
                 group.claims.forget(continuation_id)
         self.ancestry.forget(continuation_id)
+
+    def end(self, endpoint: str, block_hash: BlockHash) -> int | None:
+        """The length of the prefix that a hash covers there; None if it is unknown."""
+        state = self._endpoints.get(endpoint)
+        return None if state is None else state.hashes.end(block_hash)
 
     def endpoints(self) -> list[str]:
         """The endpoints heard of, by name."""
@@ -442,6 +450,7 @@ class Index:
 
     def _holdings(self, endpoint: str, state: _Endpoint) -> list[Holding]:
         sessions = {name: state.sessions(name) for name in state.continuations()}
+        by_hashes = [state.hashes.shared(number, sessions) for number in state.groups]
         through: dict[str, set[str]] = {}
         for name, seen in sessions.items():
             for ancestor in self.ancestry.chain(name):
@@ -456,7 +465,11 @@ class Index:
                 continue
             others = {a for a in self.ancestry.chain(name) if through[a] - seen.keys()}
             extents = (self.ancestry.extent(ancestor) or 0 for ancestor in others)
-            common = max(extents, default=0)
+            shared = spans.within(certain, 0, max(extents, default=0))
+            for by_hash in by_hashes:
+                shared = spans.union(
+                    shared, spans.common(certain, by_hash.get(name, []))
+                )
             found.append(
                 Holding(
                     endpoint,
@@ -465,7 +478,7 @@ class Index:
                     tuple(spans.pairs(certain)),
                     tuple(spans.pairs(doubtful)),
                     state.usable(name, doubtful=False),
-                    spans.total(spans.within(certain, 0, common)),
+                    spans.total(shared),
                     max(seen.values(), default=state.clock),
                 )
             )

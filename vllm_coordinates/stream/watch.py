@@ -122,7 +122,7 @@ def _digits(names: list[str]) -> int:
 def _sessions(rows: list[SessionRow], names: list[str], cells: int) -> Table:
     table = _table(expand=True)
     table.add_column("session", no_wrap=True, overflow="ellipsis", width=15)
-    table.add_column("latest", no_wrap=True, overflow="ellipsis", width=8)
+    table.add_column("turn", no_wrap=True, overflow="ellipsis", width=8)
     table.add_column("at", justify="right", no_wrap=True, width=_digits(names))
     table.add_column("tokens", justify="right", no_wrap=True, width=6)
     table.add_column("shared", justify="right", no_wrap=True, width=6)
@@ -142,6 +142,8 @@ def _sessions(rows: list[SessionRow], names: list[str], cells: int) -> Table:
 
 
 def _bar(row: SessionRow, cells: int) -> Text:
+    if not row.vouched:
+        return Text("not vouched for", style=_GONE)
     bar = Text()
     resident = fractions(row, cells, row.resident)
     doubtful = fractions(row, cells, row.doubtful)
