@@ -49,7 +49,6 @@ class Served:
         for said, meant in (
             ("http://localhost:8000", self.server.url),
             ("tcp://localhost:5557", source.endpoint),
-            ("tcp://localhost:5558", source.replay_endpoint),
             ("tcp://localhost:5657", source.replay_endpoint),
             ('"MODEL"', f'"{MODEL_NAME}"'),
             (".venv/bin/", f"{BIN}/"),
