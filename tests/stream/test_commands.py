@@ -2,15 +2,19 @@
 """record, watch and verify, as a person runs them."""
 
 import json
+import os
 import re
 import resource
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
+from typing import Any
 
 import msgspec
 import pytest
@@ -257,6 +261,36 @@ class TestRecording:
             assert isinstance(error, CoordinatesError) and error.exit_code == 7
             assert str(error).startswith(f"{path} cannot be written (No such file")
 
+    @pytest.mark.parametrize("name", ["pipe", "link", "folder", ""])
+    def test_what_is_no_regular_file_is_not_written_to(
+        self, tmp_path: Path, recording: Path, name: str, monkeypatch: Any
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        os.mkfifo(tmp_path / "pipe")
+        (tmp_path / "link").symlink_to("pipe")
+        (tmp_path / "folder").mkdir()
+        before = sorted(tmp_path.iterdir())
+        # A source that would be told first if anything were read from it.
+        for arguments in (
+            ("record", "http://127.0.0.1:9", name),
+            ("watch", "--once", "--html", name, "http://127.0.0.1:9"),
+        ):
+            error = run(*arguments).exception
+            assert isinstance(error, CoordinatesError) and error.exit_code == 7
+            assert str(error) == (
+                f"{name or '.'} is no regular file: name another file to write"
+            )
+        assert sorted(tmp_path.iterdir()) == before
+        assert (tmp_path / "pipe").is_fifo()
+
+    def test_a_page_that_cannot_be_written_leaves_nothing_behind(
+        self, tmp_path: Path, recording: Path, little_room: None
+    ) -> None:
+        out = tmp_path / "page.html"
+        error = run("watch", "--once", "--html", str(out), str(recording)).exception
+        assert isinstance(error, CoordinatesError) and error.exit_code == 7
+        assert list(tmp_path.iterdir()) == [recording]
+
     def test_record_overwrites_nothing(self, recording: Path) -> None:
         result = run("record", "tcp://127.0.0.1:1", str(recording))
         assert isinstance(result.exception, CoordinatesError)
@@ -292,6 +326,20 @@ class TestVerify:
         output = run("verify", str(path)).output
         assert "\x1b" not in output and "\x07" not in output and "[2J" in output
 
+    def test_no_detail_of_a_recording_drives_the_terminal(self, tmp_path: Path) -> None:
+        trouble = Trouble(*WHERE, record.CUT_OFF, "\x1b[2J\x9b2Jevil")
+        path = record_of(tmp_path / "evil", [*session(), trouble])
+        result = run("verify", str(path))
+        assert result.stderr == "warning: \ufffd[2J\ufffd2Jevil\n"
+
+    def test_a_recording_without_a_batch_is_told(self, tmp_path: Path) -> None:
+        path = record_of(tmp_path / "empty", EVERYTHING[-2:])
+        error = run("verify", str(path)).exception
+        assert isinstance(error, CoordinatesError) and error.exit_code == 11
+        assert str(error) == (
+            f"{path} holds no batch to check: record a source while its cache changes"
+        )
+
     def test_json_is_a_line_per_violation_and_one_for_the_sum(
         self, tmp_path: Path
     ) -> None:
@@ -318,6 +366,38 @@ class TestVerify:
         )
 
 
+class TestTheEndByHand:
+    """Ctrl-C is how a command ends that is not told when to."""
+
+    @pytest.fixture(autouse=True)
+    def ended(self) -> Iterator[None]:
+        timer = Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        yield
+        timer.cancel()
+
+    def test_of_record(self, tmp_path: Path, publisher: Publisher) -> None:
+        path = tmp_path / "stream"
+        source = f"{publisher.endpoint},{publisher.replay}"
+        result = run("record", source, str(path))
+        assert result.exit_code == 0
+        assert result.output.startswith(f"3 batches in {path}, ")
+
+    def test_of_verify(self, publisher: Publisher) -> None:
+        result = run("verify", f"{publisher.endpoint},{publisher.replay}")
+        assert result.exit_code == 0
+        assert result.output.startswith("0 violations in 3 events of 3 batches")
+
+    def test_of_watch(self, publisher: Publisher) -> None:
+        result = run("watch", f"{publisher.endpoint},{publisher.replay}")
+        assert result.exit_code == 0
+        assert "ann-1" in result.output
+
+    def test_of_one_that_read_nothing(self) -> None:
+        error = run("verify", "tcp://127.0.0.1:9").exception
+        assert isinstance(error, CoordinatesError) and error.exit_code == 11
+
+
 class TestWatch:
     def test_once_shows_a_recording_as_it_ended(self, recording: Path) -> None:
         lines = run("watch", "--once", str(recording)).output.splitlines()
@@ -331,6 +411,22 @@ class TestWatch:
         ann, bob = snapshot["sessions"]
         assert (ann["session"], ann["resident"]) == ("ann", [[0, 36]])
         assert (bob["session"], bob["tokens"], bob["length"]) == ("bob", 24, 24)
+
+    def test_json_cannot_drive_the_terminal_or_end_its_line(
+        self, tmp_path: Path
+    ) -> None:
+        label = "\x9b31m\x7f\x85\u2028\u202e\U000e0001 é\N{FIRE}"
+        engine = Engine(clock=990.0)
+        engine.request(tuple(range(8)), continuation="c", session=label)
+        batches: list[Delivery] = [batch(0, engine.take(label))]
+        batches.append(batch(1, engine.take("another epoch")))
+        path = record_of(tmp_path / "stream", batches)
+        for arguments in (("watch", "--once", "--json"), ("verify", "--json")):
+            output = run(*arguments, str(path)).output
+            assert all(line.isprintable() for line in output.split("\n"))
+            assert "\\u009b31m\\u007f\\u0085\\u2028\\u202e\\udb40\\udc01 é" in output
+        snapshot = json.loads(run("watch", "--once", "--json", str(path)).output)
+        assert snapshot["sessions"][0]["session"] == label
 
     def test_the_page_needs_nothing_else_and_shows_no_markup_of_a_client(
         self, tmp_path: Path
@@ -351,9 +447,43 @@ class TestWatch:
         (endpoint,) = json.loads(result.output)["endpoints"]
         assert endpoint["state"] == "live" and endpoint["resident_tokens"] == 60
 
+    def test_once_lasts_until_every_endpoint_has_sent_a_batch(
+        self, publisher: Publisher
+    ) -> None:
+        other, engine = Publisher(topic=b"kv"), Engine(clock=990.0)
+        engine.request(tuple(range(40)), continuation="c", session="s")
+        other.publish(engine.take())
+        started = time.monotonic()
+        result = run(
+            *("watch", "--once", "--json"),
+            f"{publisher.endpoint},{publisher.replay}",
+            f"{other.endpoint},{other.replay}",
+        )
+        other.close()
+        assert time.monotonic() - started < 3
+        assert result.exit_code == 0
+        rows = json.loads(result.output)["endpoints"]
+        assert sum(row["resident_tokens"] for row in rows) == 100
+
+    def test_once_shows_what_is_there_though_somebody_does_not_answer(
+        self, publisher: Publisher
+    ) -> None:
+        source = f"{publisher.endpoint},{publisher.replay}"
+        result = run("watch", "--once", "--json", source, "tcp://127.0.0.1:9")
+        assert result.exit_code == 0
+        rows = {r["endpoint"]: r for r in json.loads(result.output)["endpoints"]}
+        assert rows["tcp://127.0.0.1:9"]["state"] == "unreached"
+        assert rows[publisher.endpoint]["state"] == "live"
+
     def test_one_that_nobody_answers_at_is_told(self) -> None:
         source = "tcp://127.0.0.1:9"
-        result = run("watch", "--once", "--json", "--seconds", "3.5", source)
+        result = run("watch", "--once", "--json", source)
+        error = result.exception
+        assert isinstance(error, CoordinatesError) and error.exit_code == 11
+        assert str(error) == (
+            "no publisher answers at tcp://127.0.0.1:9, so there is nothing to show:"
+            " check the address, and that the server is up"
+        )
         snapshot = json.loads(result.output)
         assert snapshot["endpoints"][0]["state"] == "unreached"
         (note,) = snapshot["notes"]
@@ -588,6 +718,24 @@ def test_a_server_that_is_not_there_is_told() -> None:
 def test_an_address_that_is_none_is_told(url: str) -> None:
     error = run("watch", "--once", url).exception
     assert isinstance(error, CoordinatesError)
+
+
+def test_ranks_are_counted_from_no_server_and_no_recording(recording: Path) -> None:
+    for source in ("http://127.0.0.1:9", str(recording)):
+        error = run("watch", "--once", "--ranks", "2", source).exception
+        assert isinstance(error, CoordinatesError) and error.exit_code == 2
+        assert str(error) == (
+            "--ranks counts up from a publisher's address, as tcp://host:5557, and"
+            f" {source} is none: leave it out, all ranks are read anyway"
+        )
+
+
+@pytest.mark.parametrize("command", ["record", "watch", "verify"])
+def test_help_names_the_ports_that_the_documents_start_the_server_with(
+    command: str,
+) -> None:
+    output = run(command, "--help").output
+    assert "tcp://host:5557,tcp://host:5657" in output
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@
 
 A SOURCE is a server (`http://host:8000`, which is asked for its publishers), a
 publisher (`tcp://host:5557`, with its replay socket behind a comma:
-`tcp://host:5557,tcp://host:5558`) or, where it says so, a recording.
+`tcp://host:5557,tcp://host:5657`) or, where it says so, a recording.
+
+Ctrl-C ends them as `--seconds` does, with the same exit code: it is how a command that
+is not told when to stop is ended.
 
 `commands` does the work. It needs sockets, an event loop and more, so it is imported
 by the command that runs and not by `--help` or by the commands of the tool.
@@ -16,7 +19,7 @@ import typer
 
 _SOURCE_HELP = (
     "A server (http://host:8000), or a publisher and its replay socket, if it has one"
-    " (tcp://host:5557,tcp://host:5558)."
+    " (tcp://host:5557,tcp://host:5657)."
 )
 
 SourcesArgument = Annotated[
@@ -27,12 +30,19 @@ SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE_HE
 RanksOption = Annotated[
     int,
     typer.Option(
-        min=1, help="Data-parallel ranks: each publishes one port up from the last."
+        min=1,
+        help="Data-parallel ranks of a publisher's address: each publishes one port up"
+        " from the last. A server names its own.",
     ),
 ]
 SecondsOption = Annotated[
     float | None,
-    typer.Option(min=0, help="Stop after so long.", show_default="at Ctrl-C"),
+    typer.Option(
+        min=0,
+        help="Stop after so many seconds. Ctrl-C stops just so: exit code 0 where all"
+        " is well.",
+        show_default="at Ctrl-C",
+    ),
 ]
 
 
@@ -71,7 +81,9 @@ def watch_command(
         bool,
         typer.Option(
             "--once",
-            help="Show one picture and end: after --seconds (1), or a whole recording.",
+            help="Show one picture and end: of a whole recording, or after --seconds;"
+            " by default once every endpoint has sent a batch, after 4 seconds at"
+            " most. Exit code 11 where nobody answers.",
         ),
     ] = False,
     json: Annotated[

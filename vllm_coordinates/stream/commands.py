@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from itertools import chain
+from json import dumps
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,11 @@ from .sources import EpochPoll, SourceError, discover
 from .subscriber import Source, Subscriber
 from .verify import Verifier
 from .watch import Picture, Room, printable
+
+_SERVER = ("http://", "https://")
+_ONCE_SECONDS = 4.0
+"""How long one picture of live sources is waited for: it takes 3 seconds to know
+that nobody answers at an address."""
 
 
 class SourceFormError(CoordinatesError):
@@ -46,6 +52,7 @@ def record(
         SourceError: It sent no batch; there is no file then.
         WriteError: The file cannot be written.
     """
+    _check_regular(file)
     if file.exists():
         raise SourceFormError(
             f"{file} exists: name another file, recordings are not overwritten"
@@ -86,11 +93,18 @@ def watch(
 ) -> None:
     """Show a picture of what every session holds, every so many seconds.
 
+    Where it is shown `once`, live sources are read for `seconds`, or else until
+    each has sent a batch, for at most 4 seconds.
+
     Raises:
         SourceFormError: A source is none, or `sort` is no order.
+        SourceError: It is shown once, and no publisher answered; the picture says so.
+        WriteError: The page cannot be written.
     """
     if sort not in SORTS:
         raise SourceFormError(f"--sort {sort} is none of {', '.join(SORTS)}")
+    if html is not None:
+        _check_regular(html)
     board, pages = Board(), Pages()
     console = Console()
     with ExitStack() as stack:
@@ -109,13 +123,18 @@ def watch(
                 room = Room.within(console.height, snapshot)
                 live.update(Picture(snapshot, room), refresh=True)
             elif json and (last or not once):
-                typer.echo(msgspec.json.encode(snapshot).decode())
+                typer.echo(_json_line(snapshot))
 
-        limit = 1.0 if once and seconds is None else seconds
-        _follow(feed, board, show, every=every, seconds=limit)
+        once_sent = once and seconds is None
+        deliveries = feed.deliveries(
+            _ONCE_SECONDS if once_sent else seconds, until_sent=once_sent
+        )
+        _follow(feed, deliveries, board, show, every=every)
     if not json:
         # The alternate screen is gone with what it showed.
         console.print(Picture(board.snapshot(feed.now(), sort=sort)))
+    if once and feed.unreached:
+        raise feed.silent("show")
 
 
 def verify(source: str, *, ranks: int, seconds: float | None, json: bool) -> None:
@@ -132,11 +151,11 @@ def verify(source: str, *, ranks: int, seconds: float | None, json: bool) -> Non
             if delivery is None:
                 continue
             if isinstance(delivery, Trouble) and delivery.what == CUT_OFF:
-                typer.echo(f"warning: {delivery.detail}", err=True)
+                typer.echo(f"warning: {printable(delivery.detail)}", err=True)
             for violation in verifier.apply(delivery):
                 violations += 1
                 if json:
-                    typer.echo(msgspec.json.encode(violation).decode())
+                    typer.echo(_json_line(violation))
                 else:
                     typer.echo(printable(str(violation)))
     if not verifier.batches:
@@ -148,7 +167,7 @@ def verify(source: str, *, ranks: int, seconds: float | None, json: bool) -> Non
             "violations": violations,
             "seen": verifier.kinds,
         }
-        typer.echo(msgspec.json.encode(summary).decode())
+        typer.echo(_json_line(summary))
     else:
         seen = ", ".join(f"{kind} ({n})" for kind, n in sorted(verifier.kinds.items()))
         typer.echo(
@@ -167,6 +186,7 @@ class _Feed:
     ) -> None:
         self._arguments = arguments
         self._unreached: list[str] = []
+        self._sent: set[str] = set()
         self._files = [Path(a) for a in arguments if recordings and "://" not in a]
         for path in self._files:
             if not path.exists():
@@ -176,10 +196,17 @@ class _Feed:
                 )
         if self._files and len(self._files) < len(arguments):
             raise SourceFormError("recordings and live sources cannot be read at once")
+        for argument in arguments:
+            if ranks > 1 and (self._files or argument.startswith(_SERVER)):
+                raise SourceFormError(
+                    "--ranks counts up from a publisher's address, as"
+                    f" tcp://host:5557, and {argument} is none: leave it out, all"
+                    " ranks are read anyway"
+                )
         if self._files:
             self.names: list[str] = []
             return
-        servers = [a for a in arguments if a.startswith(("http://", "https://"))]
+        servers = [a for a in arguments if a.startswith(_SERVER)]
         sources = list(chain.from_iterable(_sources(a, ranks) for a in arguments))
         self.names = [source.endpoint for source in sources]
         self._subscriber = _subscribe(sources)
@@ -200,8 +227,20 @@ class _Feed:
         """The reader's clock: of a recording, that of its last delivery."""
         return self._recorded_at if self._files else time.time()
 
+    @property
+    def unreached(self) -> bool:
+        """Whether nobody answered at any address, once the feed is closed."""
+        return bool(self._unreached) and len(self._unreached) == len(self.names)
+
     def silent(self, purpose: str) -> SourceError:
         """Why there was no batch to `purpose`, and what to do about it."""
+        if self._files:
+            names = ", ".join(map(str, self._files))
+            verb = "hold" if len(self._files) > 1 else "holds"
+            return SourceError(
+                f"{names} {verb} no batch to {purpose}: record a source while its"
+                " cache changes"
+            )
         if self._unreached:
             return SourceError(
                 f"no publisher answers at {', '.join(self._unreached)}, so there is"
@@ -213,10 +252,13 @@ class _Feed:
             " look longer"
         )
 
-    def deliveries(self, seconds: float | None) -> Iterator[Delivery | None]:
+    def deliveries(
+        self, seconds: float | None, *, until_sent: bool = False
+    ) -> Iterator[Delivery | None]:
         """Each delivery, and None whenever there is none for a moment.
 
-        What a replay gave, all at one time, has no None in it.
+        What a replay gave, all at one time, has no None in it. Live ones end after
+        `seconds`, or with `until_sent` as soon as each endpoint has sent a batch.
         """
         if self._files:
             for delivery in chain.from_iterable(map(read, self._files)):
@@ -226,25 +268,35 @@ class _Feed:
                 yield delivery
             return
         end = float("inf") if seconds is None else time.monotonic() + seconds
-        while time.monotonic() < end:
-            yield from self._subscriber.poll(min(0.2, end - time.monotonic()))
+        while time.monotonic() < end and not (until_sent and self._all_sent()):
+            for delivery in self._subscriber.poll(min(0.2, end - time.monotonic())):
+                if isinstance(delivery, Batch):
+                    self._sent.add(delivery.endpoint)
+                yield delivery
             if self._poll is not None:
                 yield from self._subscriber.announce(self._poll.latest)
             yield None
 
+    def _all_sent(self) -> bool:
+        # A publisher that has a topic is named by it, too.
+        return all(
+            any(sent == name or sent.startswith(f"{name} ") for sent in self._sent)
+            for name in self.names
+        )
+
 
 def _follow(
     feed: _Feed,
+    deliveries: Iterator[Delivery | None],
     board: Board,
     show: Callable[..., None],
     *,
     every: float,
-    seconds: float | None,
 ) -> None:
     """Show a picture every so often until the feed ends, or Ctrl-C does it."""
     due = float("-inf")
     with suppress(KeyboardInterrupt):
-        for delivery in feed.deliveries(seconds):
+        for delivery in deliveries:
             if delivery is not None:
                 board.apply(delivery)
             elif feed.now() >= due + every:
@@ -253,8 +305,22 @@ def _follow(
     show(last=True)
 
 
+def _check_regular(file: Path) -> None:
+    """Raise WriteError where `file` is a folder or a device, before it is replaced."""
+    if file.exists() and not file.is_file():
+        raise WriteError(f"{file} is no regular file: name another file to write")
+
+
+def _json_line(value: object) -> str:
+    """JSON in which nothing can drive the terminal, or end the line."""
+    text = msgspec.json.encode(value).decode()
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else dumps(c)[1:-1] for c in text)
+
+
 def _sources(argument: str, ranks: int) -> list[Source]:
-    if argument.startswith(("http://", "https://")):
+    if argument.startswith(_SERVER):
         return discover(argument)
     endpoint, _, replay = argument.partition(",")
     try:

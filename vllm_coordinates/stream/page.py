@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The picture over time, as one HTML file that needs nothing else."""
 
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -53,6 +54,9 @@ class Pages:
                     f"{path} cannot be written ({error.strerror}): make room for the"
                     " page, or name a file elsewhere"
                 ) from error
+            finally:
+                with suppress(OSError):
+                    part.unlink(missing_ok=True)
 
 
 def render(moments: list[bytes]) -> str:
