@@ -92,12 +92,13 @@ $(STAMPS)/docs: requirements/docs.txt $(STAMPS)/python
 	@$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/docs.txt $(OR_SAY_WHY)
 	@touch $@
 
-# torch last: all that it needs is then there at its pinned version.
+# torch last: all that it needs is then there at its pinned version. What pip would warn
+# of is triton, which xgrammar names and an engine on a CPU does not need.
 $(STAMPS)/engine: requirements/cpu-engine.txt requirements/torch.txt $(STAMPS)/python
 	@echo "==> Installing what a CPU engine needs: 1 to 3 GB, several minutes"
 	@$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/cpu-engine.txt $(OR_SAY_WHY)
-	@echo "==> Installing torch; pip will miss triton, which an engine on a CPU does not need"
-	@$(BIN)/pip install -r requirements/torch.txt $(OR_SAY_WHY)
+	@echo "==> Installing torch"
+	@$(BIN)/pip install --no-warn-conflicts -r requirements/torch.txt $(OR_SAY_WHY)
 	@touch $@
 
 # Kept when .venv is made anew.
