@@ -127,6 +127,9 @@ def options(
 def status(tree: TreeOption = None, as_json: JsonOption = False) -> None:
     """Say which vLLM is there, whether it is patched, and which files drifted.
 
+    Of a tree that is not patched, the files that the series would change are held
+    against the installer's record or the commit; an unpacked sdist has neither.
+
     Exits with 6, 8 or 9 if the tree is modified (or unrecorded), busy or unfinished.
     """
     from .series import module_paths, named_files, series_digest

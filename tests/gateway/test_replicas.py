@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which replicas can be named, and that none of them ends the gateway."""
 
+import asyncio
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,9 +18,12 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.replicas import base_urls
+from gateway.replicas import Fleet, base_urls
 from gateways import gateway_before
 from trees import ROOT
+from vllm_coordinates.stream.index import Index
+from vllm_coordinates.stream.sequence import Delivery
+from vllm_coordinates.stream.subscriber import Subscriber
 
 NO_URL = (
     " is not the base URL of a server; name it with scheme, host and port, as"
@@ -115,6 +121,37 @@ def test_a_replica_that_cannot_be_read_ends_nobody_else() -> None:
         faults = [r["fault"] for r in picture["replicas"]]
         assert faults[0].startswith("ZMQError: Invalid argument")
         assert faults[1] is None
+
+
+def test_a_replica_whose_events_cannot_be_read_is_read_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An error in the reading of one replica shows there, and passes."""
+    polls = itertools.count()
+
+    def poll(_: Subscriber, seconds: float) -> list[Delivery]:
+        if not next(polls):
+            raise RuntimeError("no poll")
+        time.sleep(seconds)
+        return []
+
+    async def faults(url: str) -> list[str | None]:
+        found: list[str | None] = []
+        async with httpx.AsyncClient() as client:
+            fleet = Fleet([url], Index(), client)
+            watching = asyncio.create_task(fleet.watch())
+            while found[-2:] != ["RuntimeError: no poll", None]:
+                assert not watching.done()
+                if found[-1:] != [fleet.replicas[0].fault]:
+                    found.append(fleet.replicas[0].fault)
+                await asyncio.sleep(0.01)
+            watching.cancel()
+            await asyncio.wait([watching])
+        return found
+
+    monkeypatch.setattr(Subscriber, "poll", poll)
+    with server_that_says({"0": PUBLISHES}) as url:
+        assert asyncio.run(asyncio.wait_for(faults(url), 60))
 
 
 def test_the_operator_s_root_leads_to_the_sessions() -> None:
