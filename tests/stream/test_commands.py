@@ -366,6 +366,20 @@ class TestVerify:
         )
 
 
+def test_a_terminal_that_lacks_a_sign_shows_another(tmp_path: Path) -> None:
+    engine = Engine(clock=990.0)
+    engine.request(tuple(range(8)), continuation="c", session="ж")
+    batches: list[Delivery] = [batch(0, engine.take("ж")), batch(1, engine.take("ш"))]
+    path = record_of(tmp_path / "stream", batches)
+    app = typer.Typer()
+    cli.register(app)
+    terminal = CliRunner(charset="latin-1", env={"COLUMNS": "80"})
+    shown = terminal.invoke(app, ["watch", "--once", str(path)])
+    assert shown.exit_code == 0 and re.search(r"^\? +c +1 +8 +\?+", shown.output, re.M)
+    checked = terminal.invoke(app, ["verify", str(path)])
+    assert checked.exit_code == 1 and "epoch: epoch ? follows ?" in checked.output
+
+
 class TestTheEndByHand:
     """Ctrl-C is how a command ends that is not told when to."""
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the stream's commands do; `cli` says how they are typed."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from io import TextIOWrapper
 from itertools import chain
 from json import dumps
 from pathlib import Path
@@ -105,6 +107,7 @@ def watch(
         raise SourceFormError(f"--sort {sort} is none of {', '.join(SORTS)}")
     if html is not None:
         _check_regular(html)
+    _print_anything()
     board, pages = Board(), Pages()
     console = Console()
     with ExitStack() as stack:
@@ -144,6 +147,7 @@ def verify(source: str, *, ranks: int, seconds: float | None, json: bool) -> Non
         SourceFormError: `source` is neither a source nor a recording.
         SourceError: It sent no batch to check.
     """
+    _print_anything()
     verifier, violations = Verifier(), 0
     feed = _Feed([source], ranks, recordings=True)
     with feed, suppress(KeyboardInterrupt):
@@ -309,6 +313,12 @@ def _check_regular(file: Path) -> None:
     """Raise WriteError where `file` is a folder or a device, before it is replaced."""
     if file.exists() and not file.is_file():
         raise WriteError(f"{file} is no regular file: name another file to write")
+
+
+def _print_anything() -> None:
+    """Show what the terminal has no sign for as a question mark."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _json_line(value: object) -> str:
