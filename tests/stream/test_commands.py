@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -182,6 +183,22 @@ class TestRecording:
         self, tmp_path: Path, line: list[object], why: str
     ) -> None:
         self.damaged(tmp_path / "crafted", msgspec.msgpack.encode(line), why)
+
+    def test_a_length_beyond_the_file_takes_no_memory(self, tmp_path: Path) -> None:
+        path = record_of(tmp_path / "crafted", session())
+        path.write_bytes(path.read_bytes() + b"\xff\xff\xff\xff and more")
+        tracemalloc.start()
+        *_, last = record.read(path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert isinstance(last, Trouble) and last.what == record.CUT_OFF
+        assert peak < 100 << 20
+
+    def test_a_delivery_is_read_whole_in_however_many_pieces(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(record, "_MOST_AT_ONCE", 7)
+        assert list(record.read(record_of(tmp_path / "r", EVERYTHING))) == EVERYTHING
 
     def test_what_is_nested_too_deep_is_damage(self, tmp_path: Path) -> None:
         whole = msgspec.msgpack.encode(["Resumed", "e", 1.0, "", "", 0, b"", False])

@@ -21,6 +21,7 @@ from .wire import decode_batch
 
 _FORMAT = b"vllm-coordinates recording 1\n"
 
+_MOST_AT_ONCE = 16 << 20
 _TOO_LATE = 253_370_764_800.0
 """The year 9999, in seconds since 1970: what is shown as a time ends with it."""
 
@@ -94,7 +95,7 @@ def read(path: Path) -> Iterator[Delivery]:
         place = file.tell()
         while size := file.read(4):
             length = int.from_bytes(size, "big")
-            line = file.read(length)
+            line = _read_most(file, length)
             if len(size) < 4 or len(line) < length:
                 yield _cut_off(path, delivery, len(size) + len(line), place)
                 return
@@ -108,6 +109,18 @@ def read(path: Path) -> Iterator[Delivery]:
                     f"{path} is damaged at byte {place} ({why}): record it again"
                 ) from error
             place = file.tell()
+
+
+def _read_most(file: BinaryIO, length: int) -> bytes:
+    """The next `length` bytes, or what there is of them.
+
+    A damaged length may be more than memory holds, so it is not asked for at once.
+    """
+    parts: list[bytes] = []
+    while length and (part := file.read(min(length, _MOST_AT_ONCE))):
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
 
 
 def _cut_off(path: Path, last: Delivery | None, left: int, place: int) -> Trouble:
