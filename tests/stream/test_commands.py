@@ -26,7 +26,7 @@ from stream.publishing import Publisher
 from typer.testing import CliRunner, Result
 
 from vllm_coordinates.errors import CoordinatesError
-from vllm_coordinates.stream import cli, page, record
+from vllm_coordinates.stream import cli, commands, page, record
 from vllm_coordinates.stream.board import Board
 from vllm_coordinates.stream.sequence import (
     Batch,
@@ -37,6 +37,7 @@ from vllm_coordinates.stream.sequence import (
     Suspended,
     Trouble,
 )
+from vllm_coordinates.stream.subscriber import Source
 from vllm_coordinates.stream.watch import Picture, Room
 from vllm_coordinates.stream.wire import EventBatch, decode_batch, encode_batch
 
@@ -427,6 +428,21 @@ class TestTheEndByHand:
     def test_of_one_that_read_nothing(self) -> None:
         error = run("verify", "tcp://127.0.0.1:9").exception
         assert isinstance(error, CoordinatesError) and error.exit_code == 11
+
+
+def test_an_end_by_hand_before_anything_is_read_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(_: str) -> list[Source]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "discover", interrupted)
+    error = run("verify", "http://127.0.0.1:9").exception
+    assert isinstance(error, CoordinatesError) and error.exit_code == 130
+    assert str(error) == (
+        "stopped before http://127.0.0.1:9 said where its events come from; nothing"
+        " was read"
+    )
 
 
 class TestWatch:

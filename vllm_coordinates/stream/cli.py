@@ -6,7 +6,8 @@ publisher (`tcp://host:5557`, with its replay socket behind a comma:
 `tcp://host:5557,tcp://host:5657`) or, where it says so, a recording.
 
 Ctrl-C ends them as `--seconds` does, with the same exit code: it is how a command that
-is not told when to stop is ended.
+is not told when to stop is ended. Only while a server is asked for its publishers is it
+a fault, 130.
 
 `commands` does the work. It needs sockets, an event loop and more, so it is imported
 by the command that runs and not by `--help` or by the commands of the tool.

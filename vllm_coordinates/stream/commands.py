@@ -16,7 +16,7 @@ import zmq
 from rich.console import Console
 from rich.live import Live
 
-from vllm_coordinates.errors import CoordinatesError, WriteError
+from vllm_coordinates.errors import CoordinatesError, StoppedError, WriteError
 
 from .board import SORTS, Board
 from .page import Pages
@@ -331,7 +331,13 @@ def _json_line(value: object) -> str:
 
 def _sources(argument: str, ranks: int) -> list[Source]:
     if argument.startswith(_SERVER):
-        return discover(argument)
+        try:
+            return discover(argument)
+        except KeyboardInterrupt:
+            raise StoppedError(
+                f"stopped before {argument} said where its events come from; nothing"
+                " was read"
+            ) from None
     endpoint, _, replay = argument.partition(",")
     try:
         source = Source(endpoint, replay or None)
