@@ -296,3 +296,165 @@ def test_a_reader_begins_with_what_the_publisher_remembers(healer: Sequencer) ->
     assert batches(read(healer, 2)) == []
     assert batches(healer.replay(history(0, 2), None, 0.0)) == [0, 1, 2]
     assert not healer.begin()
+
+
+@pytest.mark.parametrize("epoch", [None, "one"])
+def test_what_a_dead_publisher_sent_does_not_outlive_the_connection(
+    healer: Sequencer, epoch: str | None
+) -> None:
+    """The next one is idle, so nothing else would ever correct it."""
+    assert healer.frame(2, frame(2, epoch=epoch), 0.0) == []
+    assert healer.disconnected(0.0) == healer.connected(0.0) == []
+    assert healer.wants == 0
+    assert healer.replay([], None, 0.0) == []
+    assert batches(read(healer, 0, of="second")) == [0]
+
+
+@pytest.mark.parametrize("epoch", [None, "one"])
+def test_what_followed_a_gap_does_not_outlive_the_connection(
+    healer: Sequencer, epoch: str | None
+) -> None:
+    for seq in (0, 2):
+        healer.frame(seq, frame(seq, epoch=epoch), 0.0)
+    healer.disconnected(0.0)
+    healer.connected(0.0)
+    assert dropped(healer.replay([], None, 0.0))[0] is Reason.HISTORY
+    assert healer.wants == 0
+    assert healer.replay([], None, 0.0) == []
+
+
+def test_an_answer_from_before_the_connection_was_lost_does_not_count(
+    healer: Sequencer,
+) -> None:
+    assert healer.begin()
+    healer.disconnected(0.0)
+    assert not healer.begin()
+    assert healer.replay(history(0, 1), None, 0.0) == []
+    healer.connected(0.0)
+    assert batches(healer.replay(history(0, 0, of="second"), None, 0.0)) == [0]
+
+
+def test_what_comes_before_the_connection_is_known_to_be_back_proves_nothing(
+    healer: Sequencer,
+) -> None:
+    """The next publisher's number may be the one that is awaited."""
+    read(healer, 0, 1)
+    healer.disconnected(0.0)
+    assert read(healer, 2, of="second") == []
+    healer.connected(0.0)
+    found = healer.replay(history(1, 2, of="second"), None, 0.0)
+    assert dropped(found)[0] is Reason.HISTORY
+    found = healer.replay(history(0, 2, of="second"), None, 0.0)
+    assert batches(found) == [0, 1, 2]
+
+
+def test_what_comes_after_the_connection_is_back_is_not_lost(
+    healer: Sequencer,
+) -> None:
+    read(healer, 0, 1)
+    healer.disconnected(0.0)
+    healer.connected(0.0)
+    assert read(healer, 3, of="second") == []
+    healer.replay(history(1, 2, of="second"), None, 0.0)
+    found = healer.replay(history(0, 2, of="second"), None, 0.0)
+    assert batches(found) == [0, 1, 2, 3]
+
+
+def test_what_was_heard_before_the_connection_was_lost_is_missed(
+    healer: Sequencer,
+) -> None:
+    """The replay socket may lose its last replies, too."""
+    read(healer, 0, 3)
+    healer.disconnected(0.0)
+    healer.connected(0.0)
+    found = healer.replay(history(0, 1), None, 0.0)
+    assert batches(found) == [1] and healer.wants == 1
+    assert not any(isinstance(d, Resumed) for d in found)
+    assert dropped(healer.replay(history(1, 1), None, 0.0)) == (
+        Reason.GAP,
+        "batches 2 to 3 are lost",
+    )
+
+
+def test_frames_of_a_publisher_that_another_replaced_unseen_are_let_go(
+    healer: Sequencer,
+) -> None:
+    """The connection stood: a proxy hid the restart."""
+    read(healer, 0, 2)
+    assert dropped(healer.replay([], None, 0.0))[0] is Reason.HISTORY
+    assert healer.replay([], None, 0.0) == []
+
+
+def test_of_those_frames_the_next_epoch_s_are_kept(healer: Sequencer) -> None:
+    for seq in (0, 2):
+        healer.frame(seq, frame(seq, epoch="one"), 0.0)
+    later = frame(1, of="second", epoch="two")
+    healer.frame(1, later, 0.0)
+    answer = [(1, later)]
+    assert dropped(healer.replay(answer, None, 0.0)) == (
+        Reason.EPOCH,
+        "epoch two follows epoch one",
+    )
+    assert batches(healer.replay([], None, 0.0)) == [1]
+
+
+@pytest.mark.parametrize("last", [0, None], ids=["a gap", "a late reader"])
+def test_nothing_counts_of_a_history_that_breaks_off(
+    healer: Sequencer, last: int | None
+) -> None:
+    """Batch 2 may have removed what batch 1 stored."""
+    if last is not None:
+        read(healer, last)
+    read(healer, 3)
+    assert batches(healer.replay(history(0, 1), "it broke off", 0.0)) == [3]
+    assert batches(read(healer, 4)) == [4]
+
+
+def test_an_announced_epoch_is_the_one_that_is_known_next(reader: Sequencer) -> None:
+    for seq, epoch in enumerate(("one", "two", "three")):
+        assert bool(reader.announced(epoch, 0.0)) is (seq > 0)
+        assert batches(read(reader, seq)) == [seq]
+
+
+def test_a_late_batch_of_an_epoch_that_is_gone_is_no_coverage(
+    reader: Sequencer,
+) -> None:
+    reader.announced("one", 0.0)
+    reader.frame(0, frame(0, epoch="one"), 0.0)
+    assert dropped(reader.announced("two", 0.0))[0] is Reason.ANNOUNCED
+    assert reader.frame(1, frame(1, epoch="one"), 0.0) == [
+        Trouble("e", 0.0, "gone", "batch 1 is of epoch one, which is gone")
+    ]
+    found = reader.frame(0, frame(0, of="second", epoch="two"), 0.0)
+    assert batches(found) == [0] and len(found) == 1
+
+
+def test_an_announcement_that_says_nothing_new_is_no_restart(
+    reader: Sequencer,
+) -> None:
+    """The server is asked every other second; the stream may know more."""
+    reader.announced("one", 0.0)
+    reader.frame(0, frame(0, epoch="one"), 0.0)
+    reader.frame(0, frame(0, of="second", epoch="two"), 0.0)
+    assert reader.announced("one", 0.0) == []
+    assert reader.announced("two", 0.0) == []
+    assert batches(reader.frame(1, frame(1, of="second", epoch="two"), 0.0)) == [1]
+
+
+def test_an_announced_restart_asks_for_the_history_of_the_next(
+    healer: Sequencer,
+) -> None:
+    healer.announced("one", 0.0)
+    read(healer, 0, 2)
+    assert dropped(healer.announced("two", 0.0))[0] is Reason.ANNOUNCED
+    assert healer.wants == 0
+    assert batches(healer.replay(history(0, 0, of="second"), None, 0.0)) == [0]
+
+
+def test_an_announced_restart_lets_a_late_reader_s_frames_go(
+    healer: Sequencer,
+) -> None:
+    healer.announced("one", 0.0)
+    read(healer, 2)
+    assert healer.announced("two", 0.0) == []
+    assert healer.replay([], None, 0.0) == []

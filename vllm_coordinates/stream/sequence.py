@@ -10,6 +10,9 @@ order, once each, and says whenever what was learned so far cannot be trusted:
 * what cannot be healed, and every sign of a restart (another epoch, a sequence
   number that went back, a history that differs), *drops* its coverage.
 
+Frames wait while a replay is on its way. Those that may be another publisher's do
+not count: what the living one sent before it was asked is part of its answer.
+
 Deliveries are plain values; `subscriber` makes them from sockets, `record`
 keeps them in a file, and `index` and `verify` read them.
 """
@@ -109,8 +112,9 @@ class Sequencer:
     """One publisher's frames in, deliveries out.
 
     Where `replayable`, whoever owns the replay socket looks at `wants` after
-    each call: the sequence number to ask from, or None. It answers with
-    `replay`. Frames that arrive meanwhile are held.
+    each call: the sequence number to ask from, or None. It answers the newest
+    such question with `replay`, and none from before the connection was lost.
+    Frames that arrive meanwhile are held.
     """
 
     def __init__(self, endpoint: str, *, replayable: bool = False) -> None:
@@ -121,20 +125,26 @@ class Sequencer:
         self._seen: OrderedDict[int, int] = OrderedDict()
         self._epoch: str | None = None
         self._announced: str | None = None
+        self._told: str | None = None
         self._retired: deque[str] = deque(maxlen=16)
         self._suspended = False
         self._healing = False
+        self._away = False
+        self._reconnected = False
         self._progress = True
         self._restarted = float("-inf")
         self._held: list[tuple[int, bytes, float]] = []
         self._held_bytes = 0
+        self._heard = -1
 
     def frame(self, seq: int, payload: bytes, at: float) -> list[Delivery]:
         """A live frame arrived."""
+        if self._away:
+            # Who sent it is not known yet. What the next one sent is in its history.
+            return []
         if not self._healing:
             return self._read(seq, payload, at)
-        self._held.append((seq, payload, at))
-        self._held_bytes += len(payload)
+        self._hold(seq, payload, at)
         if self._held_bytes > _HELD_BYTES:
             return self.replay([], "more arrived than can be held meanwhile", at)
         return []
@@ -144,7 +154,8 @@ class Sequencer:
 
         False where frames came first.
         """
-        if self._last is not None or self._healing or not self._replayable:
+        begun = self._last is not None or self._healing or self._away
+        if begun or not self._replayable:
             return False
         self._heal(0)
         return True
@@ -152,7 +163,10 @@ class Sequencer:
     def replay(
         self, frames: Sequence[tuple[int, bytes]], failure: str | None, at: float
     ) -> list[Delivery]:
-        """The replay socket answered, up to its end mark, or told a `failure`."""
+        """The replay socket answered, up to its end mark, or told a `failure`.
+
+        Of an answer that failed nothing counts: what is missing may be removals.
+        """
         if not self._healing:
             return []
         self._healing, self.wants = False, None
@@ -162,10 +176,12 @@ class Sequencer:
             found += dropped
             if self._healing:
                 return found
-            if any(drop.reason is Reason.HISTORY for drop in dropped):
+            if any(drop.reason is not Reason.GAP for drop in dropped):
                 frames = ()
         elif failure is not None:
             found.append(self._trouble("replay", failure, at))
+        if failure is not None:
+            frames = ()
         for seq, payload in frames:
             if self._last is not None and seq <= self._last:
                 continue
@@ -174,6 +190,13 @@ class Sequencer:
                 self._heal(self._last)
                 return found
             found += self._read(seq, payload, at, replayed=True)
+        if self._last is not None and self._last < self._heard:
+            # It is the same publisher, and its answer lacks the end.
+            if self._progress:
+                self._heal(self._last)
+                return found
+            detail = f"{_between(self._last, self._heard + 1)} lost"
+            found.append(self._drop(Reason.GAP, detail, at))
         if self._suspended:
             self._suspended = False
             found.append(Resumed(self.endpoint, at))
@@ -181,6 +204,12 @@ class Sequencer:
 
     def disconnected(self, at: float) -> list[Delivery]:
         """The connection to the publisher is gone."""
+        if self._replayable:
+            # What the next one answers is asked for anew, in `connected`.
+            self._away, self._healing, self.wants = True, False, None
+            heard = [seq for seq, payload, _ in self._held if _decoded(payload)]
+            self._heard = max([self._heard, *heard])
+            self._held, self._held_bytes = [], 0
         if self._last is None or self._suspended:
             return []
         if self._replayable or self._epoch is not None:
@@ -193,22 +222,31 @@ class Sequencer:
 
     def connected(self, at: float) -> list[Delivery]:
         """There is a connection to some publisher again."""
-        if self._suspended and self._replayable and self._last is not None:
-            self._heal(self._last)
+        if self._away:
+            self._away, self._reconnected = False, True
+            self._heal(0 if self._last is None else self._last)
         return []
 
     def announced(self, epoch: str | None, at: float) -> list[Delivery]:
         """`/kv_event_sources` shows `epoch` for this publisher."""
-        if epoch is None or epoch in self._retired:
+        if epoch is None or epoch == self._told:
+            # Said before: the publisher may have gone on to another since.
             return []
+        self._told = epoch
         known = self._epoch or self._announced
-        self._announced = epoch
-        if known is None or known == epoch or self._last is None:
+        if known is None or known == epoch:
+            self._announced = epoch
             return []
         detail = f"/kv_event_sources shows epoch {epoch} instead of {known}"
+        begun = self._last is not None
+        self._forget_held()
         dropped = self._drop(Reason.ANNOUNCED, detail, at)
         self._announced = epoch
-        return [dropped]
+        if epoch in self._retired:
+            self._retired.remove(epoch)
+        if self._replayable and not self._away:
+            self._heal(0)
+        return [dropped] if begun else []
 
     def _read(
         self, seq: int, payload: bytes, at: float, *, replayed: bool = False
@@ -218,6 +256,9 @@ class Sequencer:
             batch = decode_batch(payload)
         except WireError as error:
             return self._unreadable(seq, str(error), at, replayed=replayed)
+        if not replayed and self._is_gone(batch.publisher_epoch):
+            detail = f"batch {seq} is of epoch {batch.publisher_epoch}, which is gone"
+            return [self._trouble("gone", detail, at)]
         found: list[Delivery] = []
         if last is not None and batch.publisher_epoch != self._epoch:
             found.append(self._restart(Reason.EPOCH, self._epoch_detail(batch), at))
@@ -230,6 +271,7 @@ class Sequencer:
             if self._replayable and self._progress:
                 self._hold(seq, payload, at)
                 self._heal(last)
+                self._reconnected = False
                 return self._suspend(f"{_between(last, seq)} missing", at)
             detail = f"{_between(last, seq)} lost"
             if not self._replayable:
@@ -283,6 +325,7 @@ class Sequencer:
         """Prove that the replayed history continues the one that was read."""
         if failure is not None:
             return [self._drop(Reason.GAP, f"the replay socket failed: {failure}", at)]
+        reason = Reason.HISTORY
         if not frames:
             detail = f"the publisher remembers no batch from {last} on"
         elif frames[0][0] == last:
@@ -290,12 +333,16 @@ class Sequencer:
                 return []
             detail = f"the publisher's batch {last} is another one than was read"
         elif frames[0][0] == last + 1 and self._epoch is not None:
-            # Its epoch is compared when the batch is read.
-            return []
+            batch = _decoded(frames[0][1])
+            if batch is None or batch.publisher_epoch == self._epoch:
+                return []
+            reason, detail = Reason.EPOCH, self._epoch_detail(batch)
         else:
             detail = f"the publisher remembers batches from {frames[0][0]} on only"
             return [self._drop(Reason.GAP, f"{detail}, {last} was the last read", at)]
-        dropped = self._restart(Reason.HISTORY, detail, at)
+        if not self._reconnected:
+            self._forget_held()
+        dropped = self._restart(reason, detail, at)
         if self._may_begin():
             self._heal(0)
         return [dropped]
@@ -311,6 +358,14 @@ class Sequencer:
     def _hold(self, seq: int, payload: bytes, at: float) -> None:
         self._held.append((seq, payload, at))
         self._held_bytes += len(payload)
+
+    def _forget_held(self) -> None:
+        """The publisher that was read is gone: keep only what is surely another's."""
+        held, self._held, self._held_bytes = self._held, [], 0
+        for seq, payload, at in held:
+            batch = _decoded(payload)
+            if batch and batch.publisher_epoch not in (None, self._epoch):
+                self._hold(seq, payload, at)
 
     def _heal(self, since: int) -> None:
         self._healing, self._progress, self.wants = True, False, since
@@ -340,8 +395,14 @@ class Sequencer:
             self._epoch = self._announced = None
             self._seen.clear()
         self._last = None
+        self._heard = -1
         self._suspended = False
         return Dropped(self.endpoint, at, reason, detail)
+
+    def _is_gone(self, epoch: str | None) -> bool:
+        """Whether the server shows another epoch, and this one is an old one."""
+        stands = epoch in (self._told, self._epoch)
+        return self._told is not None and not stands and epoch in self._retired
 
     def _epoch_detail(self, batch: EventBatch) -> str:
         detail = f"epoch {batch.publisher_epoch} follows epoch {self._epoch}"
@@ -351,6 +412,13 @@ class Sequencer:
 
     def _trouble(self, what: str, detail: str, at: float) -> Trouble:
         return Trouble(self.endpoint, at, what, detail)
+
+
+def _decoded(payload: bytes) -> EventBatch | None:
+    try:
+        return decode_batch(payload)
+    except WireError:
+        return None
 
 
 def _between(last: int, seq: int) -> str:
