@@ -33,7 +33,7 @@ _EXIT_CODES = (
     " else; 7 something cannot be written; 8 another process is at work; 9 an"
     " interrupted apply or revert waits to be finished; 10 not a wheel to build from;"
     " 11 no event source, or nothing read from it; 12 not a recording;"
-    " 130 stopped by Ctrl-C."
+    " 130 stopped by Ctrl-C; what reads a stream just ends by it."
 )
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 _CONDITIONS = {

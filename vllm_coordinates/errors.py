@@ -19,7 +19,7 @@ command line prints it after `error: ` and never shows a traceback for it.
 | 10        | a wheel that cannot be built from                                    |
 | 11        | no source of events, or nothing was read from it                     |
 | 12        | a file that is not a recording                                       |
-| 130       | stopped by Ctrl-C                                                    |
+| 130       | stopped by Ctrl-C; what reads a stream just ends by it               |
 """
 
 from collections.abc import Sequence

@@ -677,6 +677,16 @@ class TestPicture:
             "restart: all coverage dropped: epoch b follows epoch a"
         )
 
+    def test_a_page_begins_with_the_first_batch(
+        self, board: Board, tmp_path: Path
+    ) -> None:
+        pages, path, waiting = page.Pages(), tmp_path / "page.html", Board()
+        waiting.expect(WHERE[0])
+        for at in range(3):
+            pages.add(waiting.snapshot(float(at)), path)
+        pages.add(board.snapshot(3.0), path, finish=True)
+        assert path.read_text().count('"known_sessions":') == 1
+
     def test_pages_stay_small_over_any_time(self, board: Board, tmp_path: Path) -> None:
         pages, path = page.Pages(), tmp_path / "page.html"
         for at in range(3000):

@@ -27,6 +27,7 @@ class Pages:
         self._moments: list[bytes] = []
         self._stride = 1
         self._seen = 0
+        self._heard = False
         self._written = float("-inf")
 
     def add(self, snapshot: Snapshot, path: Path, *, finish: bool = False) -> None:
@@ -34,6 +35,10 @@ class Pages:
 
         Raises WriteError where the page cannot be written.
         """
+        if not self._heard and any(row.seq is not None for row in snapshot.endpoints):
+            # Before the first batch nothing is known, which is not that nothing is.
+            self._heard = True
+            self._moments.clear()
         if finish or self._seen % self._stride == 0:
             rows = snapshot.sessions[:_MOST_ROWS]
             self._moments.append(
