@@ -23,7 +23,6 @@ the question that decides about phantom coverage, and only bounds answer it:
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -165,7 +164,7 @@ class _Node:
         self.children: dict[str, _Node] = {}
         # How many children have a turn of unknown text, and which of each text.
         self.unbounded = 0
-        self.texts: Counter[bytes] = Counter()
+        self.texts: dict[bytes, int] = {}
         # Whether a template may put its preamble behind it.
         self.opening = False
 
@@ -238,10 +237,11 @@ class Ancestry:
             above.unbounded += 1
         else:
             node.beginnings = tuple(enumerate(turn.keys))
-            above.texts[turn.whole] += 1
+            above.texts[turn.whole] = above.texts.get(turn.whole, 0) + 1
         above.children[continuation_id] = node
-        self._void_shorter(node, self._least(above))
-        self._lower(above, node.ceiling)
+        if node.ceiling < ENDLESS:
+            self._void_shorter(node, self._least(above))
+            self._lower(above, node.ceiling)
         if above.anchored:
             self._anchor(node)
 
@@ -275,7 +275,9 @@ class Ancestry:
             if node.turn is None:
                 node.parent.unbounded -= 1
             else:
-                node.parent.texts -= Counter((node.turn.whole,))
+                left = node.parent.texts.pop(node.turn.whole) - 1
+                if left:
+                    node.parent.texts[node.turn.whole] = left
         return True
 
     def extent(self, continuation_id: str) -> int | None:

@@ -196,12 +196,14 @@ class Claims:
             claim = claims.get(name)
             if claim is None or claim.ends_before(start):
                 continue
-            shared = _reach(start, end, sure, block)
-            if start < shared:
+            if sure >= end:
+                claim.drop(start, end)
+            else:
+                shared = _reach(start, end, sure, block)
                 claim.drop(start, shared)
-            if shared < end:
                 claim.doubt(shared, end)
-            self._drop_empty(name, claim)
+            if not claim.certain and not claim.doubtful:
+                self.forget(name)
         for name, likeness, child in kin.twins:
             alike = self._twins.setdefault(name, {}).setdefault(likeness, {})
             self._log(alike.setdefault(child, Removals()), start, end)
