@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real sockets: late, slow, lossy, killed and hostile publishers."""
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 
 import pytest
+import zmq
 from stream.model import Engine
 from stream.publishing import Publisher
 
@@ -107,6 +109,61 @@ def test_a_rank_is_an_endpoint_of_its_own_one_port_up() -> None:
         Source("ipc:///a").rank(1)
 
 
+def test_a_star_is_an_address_only_to_bind() -> None:
+    assert Source("tcp://*:5557", bind=True).endpoint == "tcp://*:5557"
+    for address in ("tcp://*:5557", "tcp://host:*"):
+        message = rf"^{re.escape(repr(address))} is an address to bind, not to connect"
+        with pytest.raises(ValueError, match=message):
+            Source(address)
+        with pytest.raises(ValueError, match=message):
+            Source("tcp://host:5557", address)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "tcp://:1", "tcp://h:\uff15", "tcp://h\x1b[31m:1", "ipc://"]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match=r"is no address of a socket$"):
+        Source(address)
+    with pytest.raises(ValueError, match=r"is no address of a socket$"):
+        Source("tcp://host:5557", address)
+
+
+def test_a_replay_socket_that_cannot_be_asked_is_told(
+    publisher_of: Open, read: Callable[..., Reader]
+) -> None:
+    publisher = publisher_of()
+    reader = read(Source(publisher.endpoint, "ipc:///" + 200 * "x"))
+    reader.until(publisher.has_reader)
+    reader.until(lambda: bool(reader.of(Trouble)))
+    (trouble,) = reader.of(Trouble)
+    assert isinstance(trouble, Trouble) and trouble.what == "replay"
+    publisher.publish(batch(0))
+    publisher.publish(batch(1), heard=False)
+    publisher.publish(batch(2))
+    reader.until_batches(0, 2)
+    (dropped,) = reader.of(Dropped)
+    assert isinstance(dropped, Dropped) and dropped.reason is Reason.GAP
+    assert dropped.detail.startswith("the replay socket failed: File name too long")
+
+
+def test_an_epoch_is_announced_to_the_one_publisher_at_its_endpoint(
+    publisher_of: Open, read: Callable[..., Reader]
+) -> None:
+    publisher = publisher_of(topic=b"kv-events")
+    reader = read(Source(publisher.endpoint))
+    reader.until(publisher.has_reader)
+    publisher.publish(batch(0))
+    reader.until_batches(0)
+    assert reader.subscriber.announce({publisher.endpoint: "one"}) == []
+    (dropped,) = reader.subscriber.announce({publisher.endpoint: "two"})
+    assert isinstance(dropped, Dropped) and dropped.reason is Reason.ANNOUNCED
+    publisher.publish(batch(1))
+    publisher.send_frames([b"another", bytes(8), publisher.batches[0][1]])
+    reader.until(lambda: len(reader.batches) == 3)
+    assert reader.subscriber.announce({publisher.endpoint: "three"}) == []
+
+
 def test_a_late_reader_learns_what_is_remembered_without_a_new_event(
     publisher_of: Open, read: Callable[..., Reader]
 ) -> None:
@@ -195,6 +252,62 @@ def test_a_replay_that_never_answers_drops_and_reading_goes_on(
     assert dropped.detail == (
         f"the replay socket failed: no complete answer from {publisher.replay} in 0.2 s"
     )
+
+
+class BreakingPublisher(Publisher):
+    """Its answers break off after the first batch, with no end mark."""
+
+    def answers(self, start: int) -> Iterable[tuple[bytes, ...]]:
+        return [*super().answers(start)][:1]
+
+
+def test_a_history_that_breaks_off_is_not_vouched_for(
+    opened: ExitStack, read: Callable[..., Reader]
+) -> None:
+    """The batches that it lacks are removals."""
+    publisher = BreakingPublisher()
+    opened.callback(publisher.close)
+    engine = Engine()
+    engine.request(tuple(range(8)), continuation="c", session="s")
+    publisher.publish(engine.take())
+    engine.evict(0)
+    publisher.publish(engine.take())
+    reader = read(Source(publisher.endpoint, publisher.replay), replay_seconds=0.2)
+    reader.until(lambda: bool(reader.of(Trouble)))
+    assert not reader.batches
+    publisher.publish(batch(2))
+    reader.until_batches(2)
+    assert not reader.index.holdings()
+
+
+class SlowPublisher(Publisher):
+    """Its replay socket takes its time, unless it is asked for everything."""
+
+    def answers(self, start: int) -> Iterable[tuple[bytes, ...]]:
+        time.sleep(0.7 if start else 0)
+        return super().answers(start)
+
+
+def test_an_older_question_does_not_end_a_newer_one(
+    opened: ExitStack, read: Callable[..., Reader]
+) -> None:
+    """The connection broke between them; the first is never answered."""
+    publisher = Publisher(replay=False)
+    opened.callback(publisher.close)
+    reader = read(Source(publisher.endpoint, publisher.replay), replay_seconds=1.0)
+    reader.until(publisher.has_reader)
+    for ts in range(4):
+        publisher.publish(batch(ts), heard=ts != 2)
+    reader.until(lambda: bool(reader.of(Suspended)))
+    asked = time.monotonic()
+    reader.until(lambda: time.monotonic() > asked + 0.5)
+    publisher.close()
+    same = SlowPublisher(ports=publisher.ports)
+    opened.callback(same.close)
+    same.batches.extend(publisher.batches)
+    reader.until_batches(0, 1, 2, 3)
+    assert time.monotonic() > asked + 1.0
+    assert not reader.of(Dropped)
 
 
 class BabblingPublisher(Publisher):
@@ -368,6 +481,82 @@ def test_the_last_words_of_a_killed_publisher_are_not_the_next_ones(
     publisher.close()
     reader.until(lambda: bool(reader.of(Dropped)))
     assert not reader.index.holdings()
+
+
+def test_frames_of_a_killed_publisher_do_not_outlive_it(
+    publisher_of: Open, read: Callable[..., Reader]
+) -> None:
+    """It hung, so that its history was still awaited; the next one is idle."""
+    publisher = publisher_of(replay=False)
+    reader = read(Source(publisher.endpoint, publisher.replay), replay_seconds=1.0)
+    for length in (4, 8):
+        engine = Engine()
+        engine.request(tuple(range(length)), continuation="c", session="s")
+        if length == 8:
+            reader.until(publisher.has_reader)
+        publisher.publish(engine.take(), heard=length == 8)
+    some = time.monotonic() + 0.3
+    reader.until(lambda: time.monotonic() > some)
+    publisher.close()
+    following = publisher_of(ports=publisher.ports)
+    reader.until(lambda: bool(following.asked))
+    later = time.monotonic() + 1.5
+    reader.until(lambda: time.monotonic() > later)
+    assert not reader.batches and not reader.index.holdings()
+
+
+def test_a_history_that_was_never_told_is_asked_of_the_next_publisher(
+    publisher_of: Open, read: Callable[..., Reader]
+) -> None:
+    publisher = publisher_of(replay=False)
+    reader = read(Source(publisher.endpoint, publisher.replay))
+    reader.until(publisher.has_reader)
+    publisher.close()
+    following = publisher_of(ports=publisher.ports)
+    following.publish(batch(0), heard=False)
+    reader.until_batches(0)
+    assert not reader.of(Trouble)
+
+
+def test_a_connection_that_was_lost_and_is_back_before_anyone_looks(
+    publisher_of: Open, read: Callable[..., Reader]
+) -> None:
+    publisher = publisher_of()
+    reader = read(Source(publisher.endpoint, publisher.replay))
+    reader.until(publisher.has_reader)
+    publisher.publish(batch(0))
+    reader.until_batches(0)
+    publisher.close()
+    following = publisher_of(ports=publisher.ports)
+    for ts in range(1000, 1002):
+        following.publish(batch(ts), heard=False)
+    time.sleep(1.5)
+    reader.until_batches(0, 0, 1)
+    (dropped,) = reader.of(Dropped)
+    assert isinstance(dropped, Dropped) and dropped.reason is Reason.HISTORY
+
+
+def test_where_publishers_connect_one_may_go_and_the_others_are_read(
+    publisher_of: Open, read: Callable[..., Reader], opened: ExitStack
+) -> None:
+    freed, publisher = publisher_of(), publisher_of(topic=b"stays")
+    freed.close()
+    reader = read(Source(freed.endpoint, publisher.replay, bind=True))
+    context = zmq.Context()
+    opened.callback(context.destroy, linger=0)
+    stays, goes = context.socket(zmq.XPUB), context.socket(zmq.XPUB)
+    for connecting in (stays, goes):
+        connecting.connect(freed.endpoint)
+        reader.until(lambda at=connecting: bool(at.poll(0)))  # type: ignore[misc]
+    publisher.publish(batch(0), heard=False)
+    stays.send_multipart([b"stays", bytes(8), publisher.batches[0][1]])
+    reader.until_batches(0)
+    goes.close()
+    reader.until(lambda: bool(reader.of(Resumed)))
+    publisher.publish(batch(1), heard=False)
+    stays.send_multipart([b"stays", (1).to_bytes(8, "big"), publisher.batches[1][1]])
+    reader.until_batches(0, 1)
+    assert not reader.of(Dropped)
 
 
 def test_a_blink_of_the_connection_costs_nothing_where_it_can_be_proven(

@@ -27,7 +27,10 @@ _MOST_FRAMES_BEFORE_NEWS = 100_000
 _LARGEST_REPLAY = 1 << 30
 _LONGEST_REPLAY = 12
 _UNREACHED_SECONDS = 3.0
-_ADDRESS = re.compile(r"tcp://\S+:(?P<port>\d{1,5}|\*)|(?:ipc|inproc)://.+")
+_ADDRESS = re.compile(
+    r"tcp://(?P<host>[^\s\x00-\x1f\x7f]+):(?P<port>[0-9]{1,5}|\*)"
+    r"|(?:ipc|inproc)://[^\x00-\x1f\x7f]+"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Source:
     `endpoint` is the address to connect to, as `tcp://host:5557`, or to bind
     where `bind` is set (publishers whose endpoint has no `*` connect to it).
     `replay` is the address of its replay socket, if it has one. `topic` is the
-    prefix to subscribe to.
+    prefix to subscribe to. A `*` is an address only to bind.
     """
 
     endpoint: str
@@ -47,11 +50,9 @@ class Source:
 
     def __post_init__(self) -> None:
         """Raise ValueError where an address is none."""
-        for address in filter(None, (self.endpoint, self.replay)):
-            match = _ADDRESS.fullmatch(address)
-            port = match and match["port"]
-            if match is None or (port and port != "*" and not 0 < int(port) < 65536):
-                raise ValueError(f"{address!r} is no address of a socket")
+        _check(self.endpoint, bind=self.bind)
+        if self.replay is not None:
+            _check(self.replay, bind=False)
 
     def rank(self, rank: int) -> "Source":
         """The same source's data-parallel rank: `rank` ports up, as in vLLM."""
@@ -79,6 +80,7 @@ class _Connection:
     publishers: dict[bytes, Sequencer] = field(default_factory=dict)
     replays: list[_Replay] = field(default_factory=list)
     begun: bool = False
+    learned: bool = False
     # When to say that no publisher answers: never once it was said.
     patience: float = field(
         default_factory=lambda: time.monotonic() + _UNREACHED_SECONDS
@@ -124,13 +126,13 @@ class Subscriber:
         events = dict(self._poller.poll(max(0, round(self._wait(seconds) * 1000))))
         found: list[Delivery] = []
         for connection in self._connections:
-            if connection.monitor in events:
-                # What a publisher sent before it went is read before the news
-                # that it went, or it would count as another publisher's.
-                found += self._read_live(connection, _MOST_FRAMES_BEFORE_NEWS)
-                found += self._read_monitor(connection)
+            news = self._news(connection)
+            if news:
+                found += self._take_news(connection, news)
             elif connection.socket in events:
                 found += self._read_live(connection, _MOST_FRAMES_AT_ONCE)
+            # Before any answer, lest it be taken for one to a newer question.
+            found += self._start_replays(connection)
             for replay in tuple(connection.replays):
                 if replay.socket in events:
                     found += self._read_replay(connection, replay)
@@ -141,7 +143,7 @@ class Subscriber:
                         f"no complete answer from {connection.source.replay}"
                         f" in {self._replay_seconds:g} s",
                     )
-            self._start_replays(connection)
+            found += self._start_replays(connection)
             found += self._unreached(connection)
         return found
 
@@ -151,13 +153,20 @@ class Subscriber:
         return [c.source.endpoint for c in self._connections if not c.begun]
 
     def announce(self, epochs: Mapping[str, str]) -> list[Delivery]:
-        """Tell the epoch that `/kv_event_sources` shows, by publisher's name."""
+        """Tell the epoch that `/kv_event_sources` shows, by publisher's name.
+
+        Or by its endpoint, where no other topic can be meant.
+        """
         found: list[Delivery] = []
         for connection in self._connections:
+            source = connection.source
+            alone = len(connection.publishers) == 1 and not source.bind
             for sequencer in connection.publishers.values():
                 epoch = epochs.get(sequencer.endpoint)
+                if epoch is None and alone:
+                    epoch = epochs.get(source.endpoint)
                 found += sequencer.announced(epoch, time.time())
-            self._start_replays(connection)
+            found += self._start_replays(connection)
         return found
 
     def _connect(self, source: Source) -> _Connection:
@@ -193,22 +202,47 @@ class Subscriber:
         detail = "no publisher answers at this address"
         return [Trouble(connection.source.endpoint, time.time(), UNREACHED, detail)]
 
-    def _read_monitor(self, connection: _Connection) -> list[Delivery]:
-        found: list[Delivery] = []
+    @staticmethod
+    def _news(connection: _Connection) -> list[int]:
+        """What became of the connection: lost, there, or lost and there again."""
+        found: list[int] = []
         while connection.monitor.poll(0):
-            event = recv_monitor_message(connection.monitor)["event"]
+            found.append(recv_monitor_message(connection.monitor)["event"])
+        return found
+
+    def _take_news(self, connection: _Connection, news: list[int]) -> list[Delivery]:
+        found: list[Delivery] = []
+        source = connection.source
+        for number, event in enumerate(news):
+            lost = event == zmq.EVENT_DISCONNECTED
+            unsure = lost and zmq.EVENT_HANDSHAKE_SUCCEEDED in news[number:]
+            # What a publisher sent before it went is read before the news that it
+            # went, or it would count as another publisher's. Where another may have
+            # sent some of it, only a replay socket can tell.
+            if not unsure or source.replay is None:
+                found += self._read_live(connection, _MOST_FRAMES_BEFORE_NEWS)
+            if lost:
+                for replay in tuple(connection.replays):
+                    self._forget(connection, replay)
             for sequencer in connection.publishers.values():
-                if event == zmq.EVENT_DISCONNECTED:
+                if lost:
                     found += sequencer.disconnected(time.time())
-                else:
+                # Where publishers connect, the others are still there.
+                if not lost or source.bind:
                     found += sequencer.connected(time.time())
-            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not connection.begun:
-                connection.begun = True
-                if connection.patience == float("inf"):
-                    where = (connection.source.endpoint, time.time())
-                    found.append(Trouble(*where, REACHED, "a publisher answers now"))
-                if connection.source.replay is not None:
-                    self._ask(connection, None, 0)
+            if not lost or source.bind:
+                found += self._reached(connection)
+        return found
+
+    def _reached(self, connection: _Connection) -> list[Delivery]:
+        found: list[Delivery] = []
+        if not connection.begun:
+            connection.begun = True
+            if connection.patience == float("inf"):
+                where = (connection.source.endpoint, time.time())
+                found.append(Trouble(*where, REACHED, "a publisher answers now"))
+        if connection.source.replay is not None and not connection.learned:
+            found += self._ask(connection, None, 0)
         return found
 
     def _read_live(self, connection: _Connection, most: int) -> list[Delivery]:
@@ -251,23 +285,25 @@ class Subscriber:
             connection.publishers[topic] = sequencer
         return sequencer
 
-    def _start_replays(self, connection: _Connection) -> None:
+    def _start_replays(self, connection: _Connection) -> list[Delivery]:
+        found: list[Delivery] = []
         for sequencer in connection.publishers.values():
             if sequencer.wants is not None:
                 since, sequencer.wants = sequencer.wants, None
-                self._ask(connection, sequencer, since)
+                found += self._ask(connection, sequencer, since)
+        return found
 
     def _ask(
         self, connection: _Connection, sequencer: Sequencer | None, since: int
-    ) -> None:
+    ) -> list[Delivery]:
+        for older in tuple(connection.replays):
+            if older.sequencer is sequencer:
+                self._forget(connection, older)
         assert connection.source.replay is not None
-        socket = self._context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.RCVHWM, 0)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.MAXMSGSIZE, 4 * self._most_bytes)
-        socket.setsockopt(zmq.IPV6, 1)
-        socket.connect(connection.source.replay)
-        socket.send_multipart([b"", since.to_bytes(8, "big")])
+        try:
+            socket = self._question(connection.source.replay, since)
+        except zmq.ZMQError as error:
+            return self._answered(connection, sequencer, [], str(error))
         self._poller.register(socket, zmq.POLLIN)
         now = time.monotonic()
         connection.replays.append(
@@ -278,6 +314,21 @@ class Subscriber:
                 now + _LONGEST_REPLAY * self._replay_seconds,
             )
         )
+        return []
+
+    def _question(self, address: str, since: int) -> "zmq.Socket[bytes]":
+        socket = self._context.socket(zmq.DEALER)
+        try:
+            socket.setsockopt(zmq.RCVHWM, 0)
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.setsockopt(zmq.MAXMSGSIZE, 4 * self._most_bytes)
+            socket.setsockopt(zmq.IPV6, 1)
+            socket.connect(address)
+            socket.send_multipart([b"", since.to_bytes(8, "big")])
+        except zmq.ZMQError:
+            socket.close()
+            raise
+        return socket
 
     def _read_replay(self, connection: _Connection, replay: _Replay) -> list[Delivery]:
         for _ in range(_MOST_FRAMES_AT_ONCE):
@@ -302,20 +353,32 @@ class Subscriber:
     def _end_replay(
         self, connection: _Connection, replay: _Replay, failure: str | None
     ) -> list[Delivery]:
+        self._forget(connection, replay)
+        return self._answered(connection, replay.sequencer, replay.frames, failure)
+
+    def _forget(self, connection: _Connection, replay: _Replay) -> None:
         self._poller.unregister(replay.socket)
         replay.socket.close()
         connection.replays.remove(replay)
+
+    def _answered(
+        self,
+        connection: _Connection,
+        sequencer: Sequencer | None,
+        answer: Iterable[tuple[bytes, int, bytes]],
+        failure: str | None,
+    ) -> list[Delivery]:
         at = time.time()
         by_topic: dict[bytes, list[tuple[int, bytes]]] = {}
-        for topic, seq, payload in replay.frames:
+        for topic, seq, payload in answer:
             by_topic.setdefault(topic, []).append((seq, payload))
-        if replay.sequencer is None:
+        if sequencer is None:
             return self._learn_history(connection, by_topic, failure, at)
         frames: list[tuple[int, bytes]] = []
-        for topic, sequencer in connection.publishers.items():
-            if sequencer is replay.sequencer:
+        for topic, publisher in connection.publishers.items():
+            if publisher is sequencer:
                 frames = by_topic.get(topic, [])
-        return replay.sequencer.replay(frames, failure, at)
+        return sequencer.replay(frames, failure, at)
 
     def _learn_history(
         self,
@@ -325,19 +388,31 @@ class Subscriber:
         at: float,
     ) -> list[Delivery]:
         """What a publisher remembers from before the first live frame."""
-        found: list[Delivery] = []
         if failure is not None:
-            found.append(Trouble(connection.source.endpoint, at, "replay", failure))
+            return [Trouble(connection.source.endpoint, at, "replay", failure)]
+        connection.learned = True
+        found: list[Delivery] = []
         for topic, frames in by_topic.items():
             sequencer = self._publisher(connection, topic)
             if sequencer is not None and sequencer.begin():
                 sequencer.wants = None
-                found += sequencer.replay(frames, failure, at)
+                found += sequencer.replay(frames, None, at)
         return found
 
     @staticmethod
     def _unreadable(connection: _Connection, detail: str, at: float) -> Trouble:
         return Trouble(connection.source.endpoint, at, "unreadable", detail)
+
+
+def _check(address: str, *, bind: bool) -> None:
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
+        raise ValueError(f"{address!r} is no address of a socket")
+    host, port = match["host"], match["port"]
+    if "*" in (host, port) and not bind:
+        raise ValueError(f"{address!r} is an address to bind, not to connect to")
+    if port not in (None, "*") and not 0 < int(port) < 65536:
+        raise ValueError(f"{address!r} is no address of a socket")
 
 
 def _ports_up(address: str, rank: int) -> str:
