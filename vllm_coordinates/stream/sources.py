@@ -6,12 +6,15 @@ patched one with its `publisher_epoch`, too. So a server's address is enough to
 find its event sources, and polling it notices a restart with no event at all.
 """
 
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -75,7 +78,10 @@ def publishers(answer: bytes, server: str) -> list[Publisher]:
 
     Raises ValueError where it is no such answer.
     """
-    ranks = _decode(answer)
+    try:
+        ranks = _decode(answer)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     host = urlsplit(server).hostname or ""
     host = f"[{host}]" if ":" in host else host
     return [_publisher(ranks[rank], host) for rank in sorted(ranks)]
@@ -85,13 +91,14 @@ class EpochPoll:
     """Asks servers for their epochs, on a thread of its own, until it is closed.
 
     `latest` is the newest answer, by source endpoint; a server that does not
-    answer keeps its last one.
+    answer keeps its last one. An endpoint of which two servers show different
+    epochs is left out: which of them a batch is of, only its topic tells.
     """
 
     def __init__(self, servers: Sequence[str], *, every_seconds: float = 2.0) -> None:
         self._servers = servers
         self._every = every_seconds
-        self._latest: dict[str, str] = {}
+        self._answers: dict[str, dict[str, str]] = {}
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="epochs", daemon=True)
         self._thread.start()
@@ -99,7 +106,11 @@ class EpochPoll:
     @property
     def latest(self) -> Mapping[str, str]:
         """Each source's epoch as the server last showed it."""
-        return dict(self._latest)
+        told: dict[str, set[str]] = {}
+        for answer in list(self._answers.values()):
+            for endpoint, epoch in answer.items():
+                told.setdefault(endpoint, set()).add(epoch)
+        return {name: epoch for name, (epoch, *others) in told.items() if not others}
 
     def close(self) -> None:
         """Stop asking; returns when the last question is answered or timed out."""
@@ -110,18 +121,16 @@ class EpochPoll:
         while not self._closed.is_set():
             started = time.monotonic()
             for server in self._servers:
-                self._latest |= self._epochs(server)
+                # Whatever comes of one question, the next ones are asked.
+                with suppress(Exception):
+                    self._answers[server] = self._epochs(server)
             self._closed.wait(max(0.0, started + self._every - time.monotonic()))
 
     @staticmethod
     def _epochs(server: str) -> dict[str, str]:
-        try:
-            found = _ask(server)
-        except SourceError:
-            return {}
         return {
             publisher.source.endpoint: publisher.epoch
-            for publisher in found
+            for publisher in _ask(server)
             if publisher.epoch is not None
         }
 
@@ -129,17 +138,42 @@ class EpochPoll:
 def _ask(server: str) -> list[Publisher]:
     url = f"{server.rstrip('/')}/kv_event_sources"
     try:
+        # Raises ValueError where the port is none.
+        host, _ = urlsplit(server).hostname, urlsplit(server).port
+    except ValueError as error:
+        raise SourceError(f"{server} is no address of a server ({error})") from error
+    try:
         with urlopen(url, timeout=_SECONDS) as answer:
             return publishers(answer.read(), server)
     # An answer that is cut off, by a restart say, is an HTTPException.
     except (OSError, HTTPException, ValueError) as error:
-        why = error.reason if isinstance(error, URLError) else error
+        why = _cause(error)
         if isinstance(why, ConnectionRefusedError):
             raise SourceError(f"nothing listens at {server}: is it up?") from error
+        if isinstance(why, socket.gaierror):
+            message = f"{host} is no host that is known here: check the name"
+            raise SourceError(message) from error
         raise SourceError(
-            f"{url} gives no event sources ({why}): it needs vLLM 0.31.0 or later;"
-            " else name the publisher, as tcp://host:5557"
+            f"{url} gives no event sources ({why}): {_advice(server, error)}"
         ) from error
+
+
+def _cause(error: Exception) -> object:
+    return error.reason if type(error) is URLError else error
+
+
+def _advice(server: str, error: Exception) -> str:
+    """What to do where a server does not name its publishers."""
+    parts = urlsplit(server)
+    if isinstance(error, HTTPError) and error.code == 404:
+        if parts.path.strip("/"):
+            return "name the server's root, as http://host:8000"
+        return (
+            "it needs vLLM 0.31.0 or later; else name the publisher, as tcp://host:5557"
+        )
+    if type(_cause(error)) is ssl.SSLError:  # and no certificate's
+        return f"if it speaks no TLS, name it http://{parts.netloc}"
+    return "name the publisher instead, as tcp://host:5557"
 
 
 def _publisher(rank: _Rank, host: str) -> Publisher:
