@@ -436,7 +436,7 @@ def test_an_end_by_hand_before_anything_is_read_is_told(
     def interrupted(_: str) -> list[Source]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "discover", interrupted)
+    monkeypatch.setattr(commands, "ask", interrupted)
     error = run("verify", "http://127.0.0.1:9").exception
     assert isinstance(error, CoordinatesError) and error.exit_code == 130
     assert str(error) == (
@@ -743,6 +743,29 @@ def test_a_server_is_asked_for_its_publishers(publisher: Publisher) -> None:
     (endpoint,) = json.loads(result.output)["endpoints"]
     assert endpoint["endpoint"] == publisher.endpoint
     assert endpoint["seq"] == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (
+            {"publisher_epoch": "e", "coordinates": False},
+            'no labels: "coordinates": false in its --kv-events-config keeps them off:'
+            " none on its events",
+        ),
+        ({}, "no labels: it is not patched: none on its events"),
+        ({"publisher_epoch": "e", "coordinates": True}, None),
+    ],
+    ids=["switched off", "stock", "on"],
+)
+def test_a_server_whose_events_bear_no_labels_is_told(
+    publisher: Publisher, more: dict[str, Any], text: str | None
+) -> None:
+    rank = {"endpoint": publisher.endpoint, "replay_endpoint": publisher.replay, **more}
+    with server({"0": rank}) as url:
+        result = run("watch", "--once", "--json", "--seconds", "0.5", url)
+    notes = [note["text"] for note in json.loads(result.output)["notes"]]
+    assert [note for note in notes if "label" in note] == ([text] if text else [])
 
 
 @pytest.mark.parametrize(

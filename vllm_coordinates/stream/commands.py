@@ -22,7 +22,7 @@ from .board import SORTS, Board
 from .page import Pages
 from .record import CUT_OFF, Recorder, read
 from .sequence import Batch, Delivery, Trouble
-from .sources import EpochPoll, SourceError, discover
+from .sources import EpochPoll, Publisher, SourceError, ask
 from .subscriber import Source, Subscriber
 from .verify import Verifier
 from .watch import Picture, Room, printable
@@ -114,6 +114,8 @@ def watch(
         feed = stack.enter_context(_Feed(sources, ranks, recordings=True))
         for name in feed.names:
             board.expect(name)
+        for news in feed.unlabeled:
+            board.apply(news)
         live: Live | None = None
         if not once and not json and console.is_terminal:
             live = stack.enter_context(Live(console=console, screen=True))
@@ -191,6 +193,9 @@ class _Feed:
         self._arguments = arguments
         self._unreached: list[str] = []
         self._sent: set[str] = set()
+        self._ranks = ranks
+        self.unlabeled: list[Trouble] = []
+        """What the servers say of publishers whose events bear no labels."""
         self._files = [Path(a) for a in arguments if recordings and "://" not in a]
         for path in self._files:
             if not path.exists():
@@ -211,10 +216,17 @@ class _Feed:
             self.names: list[str] = []
             return
         servers = [a for a in arguments if a.startswith(_SERVER)]
-        sources = list(chain.from_iterable(_sources(a, ranks) for a in arguments))
+        sources = list(chain.from_iterable(map(self._sources_of, arguments)))
         self.names = [source.endpoint for source in sources]
         self._subscriber = _subscribe(sources)
         self._poll = EpochPoll(servers) if servers else None
+
+    def _sources_of(self, argument: str) -> list[Source]:
+        if not argument.startswith(_SERVER):
+            return _sources(argument, self._ranks)
+        found = _publishers(argument)
+        self.unlabeled += [_unlabeled(p) for p in found if not p.coordinates]
+        return [publisher.source for publisher in found]
 
     def __enter__(self) -> "_Feed":
         self._recorded_at = 0.0
@@ -329,15 +341,25 @@ def _json_line(value: object) -> str:
     return "".join(c if c.isprintable() else dumps(c)[1:-1] for c in text)
 
 
+def _publishers(server: str) -> list[Publisher]:
+    try:
+        return ask(server)
+    except KeyboardInterrupt:
+        raise StoppedError(
+            f"stopped before {server} said where its events come from; nothing was read"
+        ) from None
+
+
+def _unlabeled(publisher: Publisher) -> Trouble:
+    """That nobody needs to look for labels there."""
+    why = '"coordinates": false in its --kv-events-config keeps them off'
+    if publisher.epoch is None:
+        why = "it is not patched"
+    endpoint = publisher.source.endpoint
+    return Trouble(endpoint, time.time(), "no labels", f"{why}: none on its events")
+
+
 def _sources(argument: str, ranks: int) -> list[Source]:
-    if argument.startswith(_SERVER):
-        try:
-            return discover(argument)
-        except KeyboardInterrupt:
-            raise StoppedError(
-                f"stopped before {argument} said where its events come from; nothing"
-                " was read"
-            ) from None
     endpoint, _, replay = argument.partition(",")
     try:
         source = Source(endpoint, replay or None)

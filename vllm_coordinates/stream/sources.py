@@ -63,6 +63,11 @@ def discover(server: str) -> list[Source]:
     An address that the publisher binds on any interface is taken to be on the
     server's host. Raises SourceError where there is nothing to read from.
     """
+    return [publisher.source for publisher in ask(server)]
+
+
+def ask(server: str) -> list[Publisher]:
+    """The publishers of the server at `server`, by rank; as `discover` finds them."""
     found = _ask(server)
     if not found:
         raise SourceError(
@@ -70,7 +75,7 @@ def discover(server: str) -> list[Source]:
             ' --kv-events-config \'{"enable_kv_cache_events": true,'
             ' "publisher": "zmq"}\''
         )
-    return [publisher.source for publisher in found]
+    return found
 
 
 def publishers(answer: bytes, server: str) -> list[Publisher]:

@@ -41,7 +41,7 @@ from .wire import (
 _MOST_KEPT = 2_000_000
 _LATE = "late"
 # Troubles that no publisher made.
-_HARMLESS = (_LATE, CUT_OFF, UNREACHED, REACHED)
+_HARMLESS = (_LATE, "gone", CUT_OFF, UNREACHED, REACHED)
 
 
 class Rule(StrEnum):
