@@ -202,8 +202,7 @@ class Claims:
                 shared = _reach(start, end, sure, block)
                 claim.drop(start, shared)
                 claim.doubt(shared, end)
-            if not claim.certain and not claim.doubtful:
-                self.forget(name)
+            self._drop_empty(name, claim)
         for name, likeness, child in kin.twins:
             alike = self._twins.setdefault(name, {}).setdefault(likeness, {})
             self._log(alike.setdefault(child, Removals()), start, end)

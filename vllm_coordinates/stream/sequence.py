@@ -98,6 +98,8 @@ class Trouble:
 
 UNREACHED, REACHED = "unreached", "reached"
 """What `Trouble` is called where no publisher answers at an address, and its end."""
+LATE, GONE = "late", "gone"
+"""And where reading begins behind batch 0, or a batch is of a replaced epoch."""
 
 
 Delivery = Batch | Suspended | Resumed | Dropped | Trouble
@@ -258,7 +260,7 @@ class Sequencer:
             return self._unreadable(seq, str(error), at, replayed=replayed)
         if not replayed and self._is_gone(batch.publisher_epoch):
             detail = f"batch {seq} is of epoch {batch.publisher_epoch}, which is gone"
-            return [self._trouble("gone", detail, at)]
+            return [self._trouble(GONE, detail, at)]
         found: list[Delivery] = []
         if last is not None and batch.publisher_epoch != self._epoch:
             found.append(self._restart(Reason.EPOCH, self._epoch_detail(batch), at))
@@ -284,7 +286,7 @@ class Sequencer:
                 self._heal(0)
                 return found
             detail = f"reading begins at batch {seq}; what came before is unknown"
-            found.append(self._trouble("late", detail, at))
+            found.append(self._trouble(LATE, detail, at))
         if self._suspended and not replayed:
             self._suspended = False
             found.append(Resumed(self.endpoint, at))

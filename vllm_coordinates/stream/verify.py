@@ -17,6 +17,8 @@ from enum import StrEnum
 from . import spans
 from .record import CUT_OFF
 from .sequence import (
+    GONE,
+    LATE,
     REACHED,
     UNREACHED,
     Batch,
@@ -39,9 +41,8 @@ from .wire import (
 )
 
 _MOST_KEPT = 2_000_000
-_LATE = "late"
 # Troubles that no publisher made.
-_HARMLESS = (_LATE, "gone", CUT_OFF, UNREACHED, REACHED)
+_HARMLESS = (LATE, GONE, CUT_OFF, UNREACHED, REACHED)
 
 
 class Rule(StrEnum):
@@ -211,7 +212,7 @@ class Verifier:
             else:
                 self._seen(f"restart known by {delivery.reason}")
                 publisher.rank = None
-        elif isinstance(delivery, Trouble) and delivery.what == _LATE:
+        elif isinstance(delivery, Trouble) and delivery.what == LATE:
             publisher.late = True
         elif isinstance(delivery, Trouble) and delivery.what not in _HARMLESS:
             yield Violation(name, None, None, Rule.SEQUENCE, delivery.detail)

@@ -6,12 +6,7 @@ from collections.abc import Iterator
 from time import localtime, strftime
 from typing import NamedTuple
 
-from rich.console import (
-    Console,
-    ConsoleOptions,
-    RenderableType,
-    RenderResult,
-)
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
