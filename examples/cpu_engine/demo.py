@@ -181,19 +181,20 @@ def _serve_until_interrupted(server: EngineServer) -> None:
     command = shlex.join(
         ["env", *variables, f"{installed / 'vllm'}", *server.options.arguments(port)]
     )
-    console.print(
-        "\nThe server runs until Ctrl-C. Try, from another terminal:\n\n"
-        f"  curl {server.url}/v1/chat/completions \\\n"
-        "      -H 'Content-Type: application/json' \\\n"
-        "      -H 'X-Session-ID: carol' -H 'X-Continuation-ID: carol-1' \\\n"
-        f"""      -d '{{"model": "{MODEL_NAME}", "max_tokens": 40, "messages":\n"""
-        """           [{"role": "user", "content": "Hello!"}]}'\n"""
-        f"  {installed / 'vllm-coordinates'} watch {server.url}\n\n"
-        f"It was started by\n\n  {command}\n",
-        soft_wrap=True,
-        markup=False,
-    )
+    # From the moment that it says so, an interrupt is a normal end.
     try:
+        console.print(
+            "\nThe server runs until Ctrl-C. Try, from another terminal:\n\n"
+            f"  curl {server.url}/v1/chat/completions \\\n"
+            "      -H 'Content-Type: application/json' \\\n"
+            "      -H 'X-Session-ID: carol' -H 'X-Continuation-ID: carol-1' \\\n"
+            f"""      -d '{{"model": "{MODEL_NAME}", "max_tokens": 40, "messages":\n"""
+            """           [{"role": "user", "content": "Hello!"}]}'\n"""
+            f"  {installed / 'vllm-coordinates'} watch {server.url}\n\n"
+            f"It was started by\n\n  {command}\n",
+            soft_wrap=True,
+            markup=False,
+        )
         server.wait()
     except KeyboardInterrupt:
         console.print("Stopping the server.")
