@@ -27,7 +27,7 @@ from typer.testing import CliRunner, Result
 
 from vllm_coordinates.errors import CoordinatesError
 from vllm_coordinates.stream import cli, commands, page, record
-from vllm_coordinates.stream.board import Board
+from vllm_coordinates.stream.board import Board, Snapshot
 from vllm_coordinates.stream.sequence import (
     Batch,
     Delivery,
@@ -487,6 +487,30 @@ class TestWatch:
         assert text.count("</script>") == 1
         assert "\\u003c/script>" in text
         assert not re.findall(r"(?:src|href)=|url\(|https?://(?!10\.)", text)
+
+    def test_big_pictures_leave_the_time_to_read(
+        self, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        drawn, snapshot = 0, Board.snapshot
+
+        def slowly(board: Board, now: float, **how: Any) -> Snapshot:
+            nonlocal drawn, clock
+            drawn, clock = drawn + 1, clock + 10
+            return snapshot(board, now, **how)
+
+        clock = 0.0
+        monkeypatch.setattr(Board, "snapshot", slowly)
+        monkeypatch.setattr(commands._Feed, "elapsed", lambda _: clock)
+        monkeypatch.setattr(commands._Feed, "deliveries", lambda *_, **__: ticks())
+
+        def ticks() -> Iterator[None]:
+            nonlocal clock
+            while clock < 400:
+                clock += 0.2
+                yield None
+
+        run("watch", "--json", "--every", "1", publisher.endpoint)
+        assert drawn == 10 + 1  # the last picture is of the end
 
     def test_a_live_source_is_shown(self, publisher: Publisher) -> None:
         source = f"{publisher.endpoint},{publisher.replay}"

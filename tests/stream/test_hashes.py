@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from vllm_coordinates.stream import hashes as module
+from vllm_coordinates.stream import spans
 from vllm_coordinates.stream.hashes import Hashes
 from vllm_coordinates.stream.wire import BlockStored
 
@@ -88,6 +89,20 @@ def test_a_continuation_that_is_forgotten_is_found_nowhere() -> None:
     assert hashes.remove(0, b"a")
 
 
+def test_what_another_session_uses_is_shared_up_to_its_last_block() -> None:
+    hashes = Hashes()
+    hashes.store(stored(b"abc", "first"))
+    hashes.store(stored(b"x", "second", parent=b"b"))
+    hashes.store(stored(b"y", "third", parent=b"c"))
+    hashes.remove(0, b"a")
+    found = hashes.residency(0, {"first": {"s"}, "second": {"t"}, "third": {"s"}})
+    assert found == {
+        "first": ([4, 12], [4, 8]),
+        "second": ([4, 12], [4, 8]),
+        "third": ([4, 16], [4, 8]),
+    }
+
+
 class AnyLabels(RuleBasedStateMachine):
     """Any reports, removals and forgetting, with room for three labels a block."""
 
@@ -101,11 +116,22 @@ class AnyLabels(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.patch.undo()
 
-    @rule(chain=CHAINS, name=NAMES | st.none(), session=SESSIONS, group=GROUPS)
+    @rule(
+        chain=CHAINS,
+        name=NAMES | st.none(),
+        session=SESSIONS,
+        group=GROUPS,
+        parent=st.none() | st.sampled_from((b"a", b"c", b"y")),
+    )
     def store(
-        self, chain: bytes, name: str | None, session: str | None, group: int | None
+        self,
+        chain: bytes,
+        name: str | None,
+        session: str | None,
+        group: int | None,
+        parent: bytes | None,
     ) -> None:
-        self.hashes.store(stored(chain, name, session, group=group))
+        self.hashes.store(stored(chain, name, session, parent=parent, group=group))
         if name is not None:
             for letter in chain:
                 self.reported.add((group, bytes([letter]), name, session))
@@ -140,6 +166,41 @@ class AnyLabels(RuleBasedStateMachine):
                     assert block_hash in self.hashes._labeled[group][name]
         assert self.hashes.continuations() == names
 
+    @invariant()
+    def all_at_once_is_what_each_is_alone(self) -> None:
+        sessions = {"c": {"s"}, "d": {"s"}, "e": {"s", "t"}}
+        for group in (0, 1, None):
+            found = self.hashes.residency(group, sessions)
+            walks = {
+                name: [block for *_, block in self.hashes._walk(group, name)]
+                for name in found
+            }
+            for name, (held, shared) in found.items():
+                assert held == self.hashes.spans(group, name)
+                own = sessions.get(name, set())
+                others = {
+                    id(block)
+                    for other, walk in walks.items()
+                    if sessions.get(other, set()) - own
+                    for block in walk
+                }
+                exact = spans.gathered(
+                    (start, end)
+                    for start, end, block in self.hashes._walk(group, name)
+                    if id(block) in others
+                )
+                assert spans.common(held, shared) == shared
+                assert spans.common(shared, exact) == exact
+                if not forks(self.hashes, group, name):
+                    assert shared == exact
+
+
+def forks(hashes: Hashes, group: int | None, name: str) -> bool:
+    """Whether two chains of the continuation's have the same position."""
+    tips = hashes._labeled[group][name]
+    ends = [hashes.end(block_hash) for block_hash, _ in hashes._chains(tips)]
+    return len(ends) > len(set(ends))
+
 
 TestAnyLabels = AnyLabels.TestCase
-TestAnyLabels.settings = settings(max_examples=60, stateful_step_count=25)
+TestAnyLabels.settings = settings(max_examples=200, stateful_step_count=25)

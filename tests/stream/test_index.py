@@ -393,6 +393,22 @@ class TestAnswers:
         assert (two.continuation_id, two.tokens, two.shared) == ("two", 16, 8)
         assert (one.continuation_id, one.tokens, one.shared) == ("one", 8, 8)
 
+    def test_a_holding_is_what_single_questions_are_answered(self) -> None:
+        index = index_of(
+            span("c", 0, 8),
+            span("d", 0, 8),
+            blocks("ab", name="c"),
+            blocks("x", parent="b", name="d"),
+            gone("e", 3, 4),
+        )
+        held = index.holdings("e")
+        assert {h.continuation_id for h in held} == {"c", "d"}
+        for one in held:
+            certain = list(one.certain)
+            assert certain == index.spans("e", one.continuation_id)
+            assert one.usable == index.prefix("e", one.continuation_id) == certain[0][1]
+            assert one.doubtful == ((3, 4),)
+
     def test_sessions_rank_by_their_largest_continuation(self) -> None:
         index = index_of(
             span("one", 0, 8, session="ann"),

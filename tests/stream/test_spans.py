@@ -55,6 +55,14 @@ def test_parts_and_unions_are_what_they_are_for_sets(
     assert positions(spans.within(mine, *borders)) == my_truth & span
     assert positions(spans.union(mine, theirs)) == my_truth | their_truth
     assert positions(spans.common(mine, theirs)) == my_truth & their_truth
+    assert positions(spans.without(mine, theirs)) == my_truth - their_truth
+
+
+@given(st.lists(BORDERS, max_size=8))
+def test_parts_in_any_order_are_gathered(parts: list[tuple[int, int]]) -> None:
+    found = spans.gathered(parts)
+    assert positions(found) == {p for start, end in parts for p in range(start, end)}
+    assert found == sorted(set(found))
 
 
 @given(EDITS)

@@ -98,7 +98,7 @@ def watch_command(
         str, typer.Option(help="Order of sessions: tokens, shared, seen, session.")
     ] = "tokens",
     every: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between two pictures.")
+        float, typer.Option(min=0.1, help="Seconds between two pictures, at least.")
     ] = 1.0,
     seconds: SecondsOption = None,
 ) -> None:

@@ -243,6 +243,10 @@ class _Feed:
         """The reader's clock: of a recording, that of its last delivery."""
         return self._recorded_at if self._files else time.time()
 
+    def elapsed(self) -> float:
+        """Seconds since some moment; a recording's may go back, with its next file."""
+        return self._recorded_at if self._files else time.monotonic()
+
     @property
     def unreached(self) -> bool:
         """Whether nobody answered at any address, once the feed is closed."""
@@ -309,15 +313,20 @@ def _follow(
     *,
     every: float,
 ) -> None:
-    """Show a picture every so often until the feed ends, or Ctrl-C does it."""
-    due = float("-inf")
+    """Show a picture every so often until the feed ends, or Ctrl-C does it.
+
+    A picture of a big fleet takes a while, in which nothing is read: pictures get
+    at most a quarter of the time.
+    """
+    shown, pause = float("-inf"), every
     with suppress(KeyboardInterrupt):
         for delivery in deliveries:
             if delivery is not None:
                 board.apply(delivery)
-            elif feed.now() >= due + every:
-                due = feed.now()
+            elif abs(feed.elapsed() - shown) >= pause:
+                started = feed.elapsed()
                 show(last=False)
+                shown, pause = started, max(every, 4 * (feed.elapsed() - started))
     show(last=True)
 
 

@@ -29,7 +29,9 @@ finds what it holds by its labels, so that errs to under-coverage, and only
 where none of its own blocks is resident behind the shared ones.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import NamedTuple
 
 from . import spans
 from .spans import Spans
@@ -37,8 +39,44 @@ from .wire import BlockHash, BlockStored
 
 _MOST_LABELS = 64
 
+_NOBODY: frozenset[str] = frozenset()
+
 Label = tuple[str, str | None]
 """(continuation_id, session_id) as an event named them."""
+
+
+class Resident(NamedTuple):
+    """What is resident of a continuation, and what of that another session uses."""
+
+    held: Spans
+    shared: Spans
+
+
+class _Run(NamedTuple):
+    """Resident tokens without a hole, and the run before them on their chain.
+
+    One may reach into another where groups of other block sizes share the chain.
+    """
+
+    start: int
+    end: int
+    before: "_Run | None"
+
+
+class _Place(NamedTuple):
+    """A link's chain: what is resident of it, and which sessions use it.
+
+    Who uses a link uses all that are before it; up to `shared`, others do, too.
+    """
+
+    run: _Run | None
+    users: frozenset[str]
+    shared: int
+    end: int
+
+    def used_by_others(self, own: frozenset[str]) -> int:
+        """Up to where sessions use the chain that are not among its `own`."""
+        return self.shared if self.users == own else self.end
 
 
 class _Link:
@@ -63,6 +101,9 @@ class _Block:
         self.count = 0
         # In the order of their latest report.
         self.labels: dict[Label, None] = {}
+
+
+_START = _Place(None, _NOBODY, 0, 0)
 
 
 class Hashes:
@@ -155,36 +196,35 @@ class Hashes:
         them, so reuse is seen in default mode, too. Once no block of the label
         is left, only an ancestor's label may still find the beginning.
         """
-        found: Spans = []
-        for start, end, _ in self._walk(group, continuation_id):
-            spans.add(found, start, end)
-        return found
+        walk = self._walk(group, continuation_id)
+        return spans.gathered((start, end) for start, end, _ in walk)
 
     def end(self, block_hash: BlockHash) -> int | None:
         """The length of the prefix that a hash covers; None where it is not known."""
         link = self._links.get(block_hash)
         return None if link is None else self._settled_end(link)
 
-    def shared(
+    def residency(
         self, group: int | None, sessions: Mapping[str, Collection[str]]
-    ) -> dict[str, Spans]:
-        """What of each continuation is on the chain of another session's, too.
+    ) -> dict[str, Resident]:
+        """What `spans` answers of each continuation that labels a block, at once.
 
         `sessions` are those of each continuation.
         """
-        walks = {
-            name: list(self._walk(group, name)) for name in self._labeled.get(group, {})
-        }
-        users: dict[int, set[str]] = {}
-        for name, walk in walks.items():
-            for _, _, block in walk:
-                users.setdefault(id(block), set()).update(sessions.get(name, ()))
-        found: dict[str, Spans] = {}
-        for name, walk in walks.items():
-            own = set(sessions.get(name, ()))
-            for start, end, block in walk:
-                if users[id(block)] - own:
-                    spans.add(found.setdefault(name, []), start, end)
+        labeled = self._labeled.get(group, {})
+        blocks = self._blocks.get(group, {})
+        order = list(self._chains(chain.from_iterable(labeled.values())))
+        own = {name: frozenset(sessions.get(name, ())) for name in labeled}
+        places = self._places(order, blocks, own)
+        found: dict[str, Resident] = {}
+        for name, tips in labeled.items():
+            # What is before another says nothing that the other does not.
+            before = {self._links[tip].parent for tip in tips}
+            ends = [places[tip] for tip in tips - before]
+            held = _gathered(place.run for place in ends)
+            others = (place.used_by_others(own[name]) for place in ends)
+            shared = spans.within(held, 0, max(others, default=0))
+            found[name] = Resident(held, shared)
         return found
 
     def sessions(
@@ -204,8 +244,17 @@ class Hashes:
     ) -> Iterator[tuple[int, int, _Block]]:
         """The resident blocks on the chains that end in a labeled block."""
         blocks = self._blocks.get(group, {})
+        tips = self._labeled.get(group, {}).get(continuation_id, ())
+        for block_hash, link in self._chains(tips):
+            end = self._settled_end(link)
+            block = blocks.get(block_hash)
+            if end is not None and block is not None:
+                yield end - block.size, end, block
+
+    def _chains(self, tips: Iterable[BlockHash]) -> Iterator[tuple[BlockHash, _Link]]:
+        """Every link on the chains that end in `tips`, once, parents first."""
         seen: set[BlockHash] = set()
-        for tip in self._labeled.get(group, {}).get(continuation_id, ()):
+        for tip in tips:
             path: list[tuple[BlockHash, _Link]] = []
             current: BlockHash | None = tip
             while current is not None and current not in seen:
@@ -215,11 +264,43 @@ class Hashes:
                     break
                 path.append((current, link))
                 current = link.parent
-            for block_hash, link in reversed(path):
-                end = self._settled_end(link)
-                block = blocks.get(block_hash)
-                if end is not None and block is not None:
-                    yield end - block.size, end, block
+            yield from reversed(path)
+
+    def _places(
+        self,
+        order: list[tuple[BlockHash, _Link]],
+        blocks: Mapping[BlockHash, _Block],
+        own: Mapping[str, frozenset[str]],
+    ) -> Mapping[BlockHash | None, _Place]:
+        """What is known of each link's chain; `order` has parents first.
+
+        A session of `own` uses the blocks that its continuations label, and all
+        that are before them.
+        """
+        users: dict[BlockHash, frozenset[str]] = {}
+        for block_hash, link in reversed(order):
+            here = users.get(block_hash, _NOBODY)
+            block = blocks.get(block_hash)
+            for continuation_id, _ in block.labels if block is not None else ():
+                here = _joined(here, own[continuation_id])
+            users[block_hash] = here
+            if link.parent is not None:
+                users[link.parent] = _joined(here, users.get(link.parent, _NOBODY))
+        places: dict[BlockHash | None, _Place] = {}
+        for block_hash, link in order:
+            above = places.get(link.parent, _START)
+            end, block = self._settled_end(link), blocks.get(block_hash)
+            run = above.run
+            if end is not None and block is not None:
+                start = end - block.size
+                if run is not None and run.end == start:
+                    run = _Run(run.start, end, run.before)
+                else:
+                    run = _Run(start, end, run)
+            here = users[block_hash]
+            shared = above.shared if above.users == here else above.end
+            places[block_hash] = _Place(run, here, shared, end or 0)
+        return places
 
     def _settled_end(self, link: _Link) -> int | None:
         """The length of the prefix that the hash covers, once it can be known."""
@@ -278,3 +359,21 @@ def _discard(
     hashes.discard(block_hash)
     if not hashes:
         del labeled[continuation_id]
+
+
+def _joined(some: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+    # Nearly always it is the turns of one session.
+    if others <= some:
+        return some
+    return others if some <= others else some | others
+
+
+def _gathered(runs: Iterable[_Run | None]) -> Spans:
+    """What is in any of the chains that end in `runs`."""
+    found: dict[int, _Run] = {}
+    for last in runs:
+        run = last
+        while run is not None and id(run) not in found:
+            found[id(run)] = run
+            run = run.before
+    return spans.gathered((run.start, run.end) for run in found.values())

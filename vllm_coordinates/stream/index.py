@@ -23,6 +23,7 @@ Events of other tiers (CPU offload, storage) are counted and skipped.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from . import spans
@@ -41,6 +42,9 @@ from .wire import (
     MalformedEvent,
     UnknownEvent,
 )
+
+Covered = Mapping[int | None, Spans]
+"""What is resident of one continuation, by KV-cache group."""
 
 _OWN_MEMORY = frozenset((MEDIUM_GPU, None))
 _WINDOWED = frozenset(("sliding_window", "sliding_window_mla"))
@@ -147,33 +151,38 @@ class _Endpoint:
             found.update(group.claims)
         return found
 
-    def spans(self, number: int | None, name: str, *, doubtful: bool) -> Spans:
-        covered = self.hashes.spans(number, name)
-        claim = self.groups[number].claims.get(name)
-        if claim is None:
-            return covered
-        covered = spans.union(covered, claim.certain)
-        return spans.union(covered, claim.doubtful) if doubtful else covered
+    def covered(self, name: str, *, doubtful: bool) -> Covered:
+        by_hash = {number: self.hashes.spans(number, name) for number in self.groups}
+        return self.with_claims(name, by_hash, doubtful=doubtful)
 
-    def combined(self, name: str, *, doubtful: bool) -> Spans:
+    def with_claims(self, name: str, by_hash: Covered, *, doubtful: bool) -> Covered:
+        """What hashes tell of a continuation, and what coordinates do, too."""
+        found: dict[int | None, Spans] = {}
+        for number, group in self.groups.items():
+            held = by_hash.get(number, [])
+            claim = group.claims.get(name)
+            if claim is not None:
+                held = spans.union(held, claim.certain)
+                if doubtful:
+                    held = spans.union(held, claim.doubtful)
+            found[number] = held
+        return found
+
+    def combined(self, covered: Covered) -> Spans:
         groups = self.groups
         telling = [n for n, g in groups.items() if g.needs_all] or list(groups)
         found: Spans | None = None
         for number in telling:
-            covered = self.spans(number, name, doubtful=doubtful)
-            found = covered if found is None else spans.common(found, covered)
+            held = covered[number]
+            found = held if found is None else spans.common(found, held)
         return found or []
 
-    def usable(self, name: str, *, doubtful: bool) -> int:
-        covered = [
-            (group, self.spans(number, name, doubtful=doubtful))
-            for number, group in self.groups.items()
-        ]
-        length = min((held[-1] if held else 0 for _, held in covered), default=0)
+    def usable(self, covered: Covered) -> int:
+        length = min((held[-1] if held else 0 for held in covered.values()), default=0)
         while True:
             shorter = length
-            for group, held in covered:
-                shorter = group.usable(held, shorter)
+            for number, held in covered.items():
+                shorter = self.groups[number].usable(held, shorter)
             if shorter == length:
                 return length
             length = shorter
@@ -302,19 +311,19 @@ class Index:
         state = self._vouched(endpoint)
         if state is None:
             return []
+        covered = state.covered(continuation_id, doubtful=doubtful)
         if group is None:
-            return list(spans.pairs(state.combined(continuation_id, doubtful=doubtful)))
-        if group not in state.groups:
-            return []
-        covered = state.spans(group, continuation_id, doubtful=doubtful)
-        return list(spans.pairs(covered))
+            return list(spans.pairs(state.combined(covered)))
+        return list(spans.pairs(covered.get(group, [])))
 
     def prefix(
         self, endpoint: str, continuation_id: str, *, doubtful: bool = False
     ) -> int:
         """How many leading tokens of the continuation can be served there."""
         state = self._vouched(endpoint)
-        return 0 if state is None else state.usable(continuation_id, doubtful=doubtful)
+        if state is None:
+            return 0
+        return state.usable(state.covered(continuation_id, doubtful=doubtful))
 
     def longest(self, continuation_id: str, *, doubtful: bool = False) -> list[Prefix]:
         """Each endpoint's longest prefix of the continuation, longest first.
@@ -450,26 +459,27 @@ class Index:
 
     def _holdings(self, endpoint: str, state: _Endpoint) -> list[Holding]:
         sessions = {name: state.sessions(name) for name in state.continuations()}
-        by_hashes = [state.hashes.shared(number, sessions) for number in state.groups]
+        by_hash = {n: state.hashes.residency(n, sessions) for n in state.groups}
         through: dict[str, set[str]] = {}
         for name, seen in sessions.items():
             for ancestor in self.ancestry.chain(name):
                 through.setdefault(ancestor, set()).update(seen)
         found: list[Holding] = []
         for name, seen in sessions.items():
-            certain = state.combined(name, doubtful=False)
-            doubtful = state.combined(name, doubtful=True)
-            for start, end in spans.pairs(certain):
-                spans.remove(doubtful, start, end)
+            told = {n: group[name] for n, group in by_hash.items() if name in group}
+            held = {number: resident.held for number, resident in told.items()}
+            covered = state.with_claims(name, held, doubtful=False)
+            certain = state.combined(covered)
+            doubtful = spans.without(
+                state.combined(state.with_claims(name, held, doubtful=True)), certain
+            )
             if not certain and not doubtful:
                 continue
             others = {a for a in self.ancestry.chain(name) if through[a] - seen.keys()}
             extents = (self.ancestry.extent(ancestor) or 0 for ancestor in others)
             shared = spans.within(certain, 0, max(extents, default=0))
-            for by_hash in by_hashes:
-                shared = spans.union(
-                    shared, spans.common(certain, by_hash.get(name, []))
-                )
+            for resident in told.values():
+                shared = spans.union(shared, spans.common(certain, resident.shared))
             found.append(
                 Holding(
                     endpoint,
@@ -477,7 +487,7 @@ class Index:
                     tuple(sorted(seen)),
                     tuple(spans.pairs(certain)),
                     tuple(spans.pairs(doubtful)),
-                    state.usable(name, doubtful=False),
+                    state.usable(covered),
                     spans.total(shared),
                     max(seen.values(), default=state.clock),
                 )

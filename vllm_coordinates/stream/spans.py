@@ -8,9 +8,20 @@ which the kept interval libraries are an order of magnitude short of.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 Spans = list[int]
+
+
+def gathered(parts: Iterable[tuple[int, int]]) -> Spans:
+    """All positions of `parts`, which may overlap and come in any order."""
+    found: Spans = []
+    for start, end in sorted(parts):
+        if found and start <= found[-1]:
+            found[-1] = max(found[-1], end)
+        elif start < end:
+            found += (start, end)
+    return found
 
 
 def add(spans: Spans, start: int, end: int) -> None:
@@ -66,6 +77,14 @@ def common(spans: Spans, others: Spans) -> Spans:
     for start, end in pairs(others):
         both += within(spans, start, end)
     return both
+
+
+def without(spans: Spans, others: Spans) -> Spans:
+    """What is in `spans` and not in `others`, as a new list."""
+    left = spans.copy()
+    for start, end in pairs(others):
+        remove(left, start, end)
+    return left
 
 
 def total(spans: Spans) -> int:
