@@ -168,7 +168,7 @@ class AnyLabels(RuleBasedStateMachine):
 
     @invariant()
     def all_at_once_is_what_each_is_alone(self) -> None:
-        sessions = {"c": {"s"}, "d": {"s"}, "e": {"s", "t"}}
+        sessions = {"c": {"s"}, "d": {"s"}, "e": {"s", "t"}, "f": set[str]()}
         for group in (0, 1, None):
             found = self.hashes.residency(group, sessions)
             walks = {
@@ -177,11 +177,11 @@ class AnyLabels(RuleBasedStateMachine):
             }
             for name, (held, shared) in found.items():
                 assert held == self.hashes.spans(group, name)
-                own = sessions.get(name, set())
+                own = sessions[name]
                 others = {
                     id(block)
                     for other, walk in walks.items()
-                    if sessions.get(other, set()) - own
+                    if sessions[other] - own
                     for block in walk
                 }
                 exact = spans.gathered(

@@ -105,6 +105,18 @@ class EngineAndIndex(RuleBasedStateMachine):
                     assert (offset, offset + BLOCK) in truth
 
     @invariant()
+    def all_at_once_is_what_each_is_alone(self) -> None:
+        held = {h.continuation_id: h for h in self.index.holdings()}
+        for name in self.sequences:
+            spans = tuple(self.index.spans("e", name))
+            assert spans == (held[name].certain if name in held else ())
+            usable = self.index.prefix("e", name)
+            assert usable == (held[name].usable if name in held else 0)
+            line = [self.index.prefix("e", each) for each in self.ancestry.chain(name)]
+            found = [prefix.tokens for prefix in self.index.longest(name)]
+            assert found == [max(line)] * (max(line) > 0)
+
+    @invariant()
     def what_is_empty_leaves_nothing(self) -> None:
         if not self.engine.blocks:
             assert not [h for h in self.index.holdings() if h.certain]

@@ -209,12 +209,14 @@ class Hashes:
     ) -> dict[str, Resident]:
         """What `spans` answers of each continuation that labels a block, at once.
 
-        `sessions` are those of each continuation.
+        Of those in `sessions`, which are each one's; what they share is shared
+        among these.
         """
-        labeled = self._labeled.get(group, {})
+        group_labels = self._labeled.get(group, {})
+        labeled = {n: group_labels[n] for n in sessions if n in group_labels}
         blocks = self._blocks.get(group, {})
         order = list(self._chains(chain.from_iterable(labeled.values())))
-        own = {name: frozenset(sessions.get(name, ())) for name in labeled}
+        own = {name: frozenset(sessions[name]) for name in labeled}
         places = self._places(order, blocks, own)
         found: dict[str, Resident] = {}
         for name, tips in labeled.items():
@@ -282,7 +284,7 @@ class Hashes:
             here = users.get(block_hash, _NOBODY)
             block = blocks.get(block_hash)
             for continuation_id, _ in block.labels if block is not None else ():
-                here = _joined(here, own[continuation_id])
+                here = _joined(here, own.get(continuation_id, _NOBODY))
             users[block_hash] = here
             if link.parent is not None:
                 users[link.parent] = _joined(here, users.get(link.parent, _NOBODY))

@@ -23,7 +23,7 @@ Events of other tiers (CPU offload, storage) are counted and skipped.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from . import spans
@@ -154,6 +154,16 @@ class _Endpoint:
     def covered(self, name: str, *, doubtful: bool) -> Covered:
         by_hash = {number: self.hashes.spans(number, name) for number in self.groups}
         return self.with_claims(name, by_hash, doubtful=doubtful)
+
+    def covered_of(
+        self, names: Collection[str], *, doubtful: bool
+    ) -> Iterator[tuple[str, Covered]]:
+        """What `covered` answers of each, in one walk over the blocks."""
+        nobody = dict.fromkeys(names, ())
+        by_hash = {n: self.hashes.residency(n, nobody) for n in self.groups}
+        for name in names:
+            held = {n: g[name].held for n, g in by_hash.items() if name in g}
+            yield name, self.with_claims(name, held, doubtful=doubtful)
 
     def with_claims(self, name: str, by_hash: Covered, *, doubtful: bool) -> Covered:
         """What hashes tell of a continuation, and what coordinates do, too."""
@@ -335,9 +345,12 @@ class Index:
         chain = list(self.ancestry.chain(continuation_id))
         found: list[Prefix] = []
         for name in self._endpoints:
+            state = self._vouched(name)
+            if state is None:
+                continue
             best: Prefix | None = None
-            for ancestor in chain:
-                tokens = self.prefix(name, ancestor, doubtful=doubtful)
+            for ancestor, covered in state.covered_of(chain, doubtful=doubtful):
+                tokens = state.usable(covered)
                 if tokens > (best.tokens if best else 0):
                     best = Prefix(name, ancestor, tokens)
             if best is not None:
