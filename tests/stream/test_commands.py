@@ -371,7 +371,7 @@ class TestVerify:
         self, publisher: Publisher
     ) -> None:
         source = f"{publisher.endpoint},{publisher.replay}"
-        result = run("verify", source, "--seconds", "1.5")
+        result = run("verify", source, "--seconds", "3")
         assert result.exit_code == 0
         assert result.output.startswith("0 violations in 3 events of 3 batches")
 
@@ -403,7 +403,7 @@ class TestTheEndByHand:
 
     @pytest.fixture(autouse=True)
     def ended(self) -> Iterator[None]:
-        timer = Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer = Timer(3, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         yield
         timer.cancel()
@@ -514,7 +514,7 @@ class TestWatch:
 
     def test_a_live_source_is_shown(self, publisher: Publisher) -> None:
         source = f"{publisher.endpoint},{publisher.replay}"
-        result = run("watch", "--once", "--json", "--seconds", "1.5", source)
+        result = run("watch", "--once", "--json", "--seconds", "3", source)
         (endpoint,) = json.loads(result.output)["endpoints"]
         assert endpoint["state"] == "live" and endpoint["resident_tokens"] == 60
 
@@ -763,7 +763,7 @@ def test_a_server_is_asked_for_its_publishers(publisher: Publisher) -> None:
             }
         }
     ) as url:
-        result = run("watch", "--once", "--json", "--seconds", "1.5", url)
+        result = run("watch", "--once", "--json", "--seconds", "3", url)
     (endpoint,) = json.loads(result.output)["endpoints"]
     assert endpoint["endpoint"] == publisher.endpoint
     assert endpoint["seq"] == 2
