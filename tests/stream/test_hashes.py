@@ -197,7 +197,7 @@ class AnyLabels(RuleBasedStateMachine):
 
 def forks(hashes: Hashes, group: int | None, name: str) -> bool:
     """Whether two chains of the continuation's have the same position."""
-    tips = hashes._labeled[group][name]
+    tips = hashes._labeled.get(group, {}).get(name, ())
     ends = [hashes.end(block_hash) for block_hash, _ in hashes._chains(tips)]
     return len(ends) > len(set(ends))
 

@@ -30,7 +30,6 @@ where none of its own blocks is resident behind the shared ones.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain
 from typing import NamedTuple
 
 from . import spans
@@ -207,24 +206,25 @@ class Hashes:
     def residency(
         self, group: int | None, sessions: Mapping[str, Collection[str]]
     ) -> dict[str, Resident]:
-        """What `spans` answers of each continuation that labels a block, at once.
+        """What `spans` answers of each continuation in `sessions`, in one walk.
 
-        Of those in `sessions`, which are each one's; what they share is shared
-        among these.
+        These are the sessions of each one, and only they count for what is shared.
         """
-        group_labels = self._labeled.get(group, {})
-        labeled = {n: group_labels[n] for n in sessions if n in group_labels}
-        blocks = self._blocks.get(group, {})
-        order = list(self._chains(chain.from_iterable(labeled.values())))
-        own = {name: frozenset(sessions[name]) for name in labeled}
-        places = self._places(order, blocks, own)
-        found: dict[str, Resident] = {}
-        for name, tips in labeled.items():
+        labeled = self._labeled.get(group, {})
+        ends: dict[str, set[BlockHash]] = {}
+        users: dict[BlockHash, frozenset[str]] = {}
+        for name in sessions.keys() & labeled.keys():
+            tips = labeled[name]
             # What is before another says nothing that the other does not.
-            before = {self._links[tip].parent for tip in tips}
-            ends = [places[tip] for tip in tips - before]
-            held = _gathered(place.run for place in ends)
-            others = (place.used_by_others(own[name]) for place in ends)
+            ends[name] = tips - {self._links[tip].parent for tip in tips}
+            for tip in ends[name]:
+                users[tip] = users.get(tip, _NOBODY).union(sessions[name])
+        places = self._places(self._blocks.get(group, {}), users)
+        found = {name: Resident([], []) for name in sessions}
+        for name, tips in ends.items():
+            held = _gathered(places[tip].run for tip in tips)
+            own = frozenset(sessions[name])
+            others = (places[tip].used_by_others(own) for tip in tips)
             shared = spans.within(held, 0, max(others, default=0))
             found[name] = Resident(held, shared)
         return found
@@ -270,24 +270,19 @@ class Hashes:
 
     def _places(
         self,
-        order: list[tuple[BlockHash, _Link]],
         blocks: Mapping[BlockHash, _Block],
-        own: Mapping[str, frozenset[str]],
+        users: dict[BlockHash, frozenset[str]],
     ) -> Mapping[BlockHash | None, _Place]:
-        """What is known of each link's chain; `order` has parents first.
+        """What is known of each link on the chains that end in `users`.
 
-        A session of `own` uses the blocks that its continuations label, and all
-        that are before them.
+        It has the users of each end, and gets those of every link.
         """
-        users: dict[BlockHash, frozenset[str]] = {}
+        order = list(self._chains(users))
         for block_hash, link in reversed(order):
-            here = users.get(block_hash, _NOBODY)
-            block = blocks.get(block_hash)
-            for continuation_id, _ in block.labels if block is not None else ():
-                here = _joined(here, own.get(continuation_id, _NOBODY))
-            users[block_hash] = here
             if link.parent is not None:
-                users[link.parent] = _joined(here, users.get(link.parent, _NOBODY))
+                own = users[block_hash]
+                others = users.get(link.parent, own)
+                users[link.parent] = others if own <= others else others | own
         places: dict[BlockHash | None, _Place] = {}
         for block_hash, link in order:
             above = places.get(link.parent, _START)
@@ -361,13 +356,6 @@ def _discard(
     hashes.discard(block_hash)
     if not hashes:
         del labeled[continuation_id]
-
-
-def _joined(some: frozenset[str], others: frozenset[str]) -> frozenset[str]:
-    # Nearly always it is the turns of one session.
-    if others <= some:
-        return some
-    return others if some <= others else some | others
 
 
 def _gathered(runs: Iterable[_Run | None]) -> Spans:

@@ -162,15 +162,14 @@ class _Endpoint:
         nobody = dict.fromkeys(names, ())
         by_hash = {n: self.hashes.residency(n, nobody) for n in self.groups}
         for name in names:
-            held = {n: g[name].held for n, g in by_hash.items() if name in g}
+            held = {number: group[name].held for number, group in by_hash.items()}
             yield name, self.with_claims(name, held, doubtful=doubtful)
 
     def with_claims(self, name: str, by_hash: Covered, *, doubtful: bool) -> Covered:
         """What hashes tell of a continuation, and what coordinates do, too."""
         found: dict[int | None, Spans] = {}
-        for number, group in self.groups.items():
-            held = by_hash.get(number, [])
-            claim = group.claims.get(name)
+        for number, held in by_hash.items():
+            claim = self.groups[number].claims.get(name)
             if claim is not None:
                 held = spans.union(held, claim.certain)
                 if doubtful:
@@ -321,10 +320,14 @@ class Index:
         state = self._vouched(endpoint)
         if state is None:
             return []
-        covered = state.covered(continuation_id, doubtful=doubtful)
         if group is None:
+            covered = state.covered(continuation_id, doubtful=doubtful)
             return list(spans.pairs(state.combined(covered)))
-        return list(spans.pairs(covered.get(group, [])))
+        if group not in state.groups:
+            return []
+        by_hash: Covered = {group: state.hashes.spans(group, continuation_id)}
+        covered = state.with_claims(continuation_id, by_hash, doubtful=doubtful)
+        return list(spans.pairs(covered[group]))
 
     def prefix(
         self, endpoint: str, continuation_id: str, *, doubtful: bool = False
@@ -479,8 +482,7 @@ class Index:
                 through.setdefault(ancestor, set()).update(seen)
         found: list[Holding] = []
         for name, seen in sessions.items():
-            told = {n: group[name] for n, group in by_hash.items() if name in group}
-            held = {number: resident.held for number, resident in told.items()}
+            held = {number: group[name].held for number, group in by_hash.items()}
             covered = state.with_claims(name, held, doubtful=False)
             certain = state.combined(covered)
             doubtful = spans.without(
@@ -491,8 +493,9 @@ class Index:
             others = {a for a in self.ancestry.chain(name) if through[a] - seen.keys()}
             extents = (self.ancestry.extent(ancestor) or 0 for ancestor in others)
             shared = spans.within(certain, 0, max(extents, default=0))
-            for resident in told.values():
-                shared = spans.union(shared, spans.common(certain, resident.shared))
+            for group in by_hash.values():
+                common = spans.common(certain, group[name].shared)
+                shared = spans.union(shared, common)
             found.append(
                 Holding(
                     endpoint,
