@@ -512,6 +512,20 @@ class TestWatch:
         run("watch", "--json", "--every", "1", publisher.endpoint)
         assert drawn == 10 + 1  # the last picture is of the end
 
+    def test_the_next_recording_may_be_an_older_one(self, tmp_path: Path) -> None:
+        paths = []
+        for start in (5000.0, 1000.0):
+            first, second, third = session()
+            deliveries: list[Delivery] = [
+                replace(first, at=start),
+                replace(second, at=start + 2),
+                replace(third, at=start + 4),
+            ]
+            paths.append(str(record_of(tmp_path / str(start), deliveries)))
+        lines = run("watch", "--json", *paths).output.splitlines()
+        _, *shown = [json.loads(line)["at"] for line in lines]
+        assert shown == [5000, 5002, 5004, 1000, 1002, 1004]
+
     def test_a_live_source_is_shown(self, publisher: Publisher) -> None:
         source = f"{publisher.endpoint},{publisher.replay}"
         result = run("watch", "--once", "--json", "--seconds", "3", source)

@@ -282,7 +282,7 @@ class _Feed:
         """
         if self._files:
             for delivery in chain.from_iterable(map(read, self._files)):
-                if delivery.at > self._recorded_at:
+                if delivery.at != self._recorded_at:
                     yield None
                 self._recorded_at = delivery.at
                 yield delivery
