@@ -11,6 +11,7 @@ import zmq
 from stream.model import Engine
 from stream.publishing import Publisher
 
+from ports import free_ports
 from vllm_coordinates.stream.index import Index
 from vllm_coordinates.stream.sequence import (
     REACHED,
@@ -99,6 +100,23 @@ def test_batches_arrive_in_order_from_any_number_of_endpoints(
     for publisher in publishers:
         mine = [d for d in reader.of(Batch) if d.endpoint == publisher.endpoint]
         assert [d.seq for d in mine if isinstance(d, Batch)] == [0, 1, 2]
+
+
+def test_a_publisher_is_read_where_another_kind_of_socket_was(
+    publisher_of: Open, read: Callable[..., Reader]
+) -> None:
+    context = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+    monitor = router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    reader = read(Source(f"tcp://127.0.0.1:{port}"))
+    reader.until(lambda: bool(monitor.poll(0)))
+    router.disable_monitor()
+    context.destroy(linger=0)
+    publisher = publisher_of(ports=(port, free_ports(1)[0]))
+    reader.until(publisher.has_reader)
+    publisher.publish(batch(0))
+    reader.until_batches(0)
 
 
 def test_a_rank_is_an_endpoint_of_its_own_one_port_up() -> None:

@@ -13,6 +13,7 @@ longer than the caller allows: a replay that does not answer fails after
 import re
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import zmq
@@ -27,6 +28,7 @@ _MOST_FRAMES_BEFORE_NEWS = 100_000
 _LARGEST_REPLAY = 1 << 30
 _LONGEST_REPLAY = 12
 _UNREACHED_SECONDS = 3.0
+_GIVEN_UP_SECONDS = 1.0
 _ADDRESS = re.compile(
     r"tcp://(?P<host>[^\s\x00-\x1f\x7f]+):(?P<port>[0-9]{1,5}|\*)"
     r"|(?:ipc|inproc)://[^\x00-\x1f\x7f]+"
@@ -81,6 +83,8 @@ class _Connection:
     replays: list[_Replay] = field(default_factory=list)
     begun: bool = False
     learned: bool = False
+    # When the connection was lost, until ZeroMQ tries again.
+    lost_at: float = float("inf")
     # When to say that no publisher answers: never once it was said.
     patience: float = field(
         default_factory=lambda: time.monotonic() + _UNREACHED_SECONDS
@@ -145,6 +149,7 @@ class Subscriber:
                     )
             found += self._start_replays(connection)
             found += self._unreached(connection)
+            self._connect_again(connection)
         return found
 
     @property
@@ -179,7 +184,9 @@ class Subscriber:
         socket.setsockopt(zmq.IPV6, 1)
         socket.setsockopt_string(zmq.SUBSCRIBE, source.topic)
         monitor = socket.get_monitor_socket(
-            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+            zmq.EVENT_DISCONNECTED
+            | zmq.EVENT_CONNECT_RETRIED
+            | zmq.EVENT_HANDSHAKE_SUCCEEDED
         )
         if source.bind:
             socket.bind(source.endpoint)
@@ -207,8 +214,26 @@ class Subscriber:
         """What became of the connection: lost, there, or lost and there again."""
         found: list[int] = []
         while connection.monitor.poll(0):
-            found.append(recv_monitor_message(connection.monitor)["event"])
+            event = recv_monitor_message(connection.monitor)["event"]
+            lost = event == zmq.EVENT_DISCONNECTED
+            connection.lost_at = time.monotonic() if lost else float("inf")
+            if event != zmq.EVENT_CONNECT_RETRIED:
+                found.append(event)
         return found
+
+    @staticmethod
+    def _connect_again(connection: _Connection) -> None:
+        """Try an address again where ZeroMQ does not: it held another kind of socket.
+
+        A replay socket, say, whose ports were those of the publisher for a while.
+        """
+        source = connection.source
+        if source.bind or time.monotonic() < connection.lost_at + _GIVEN_UP_SECONDS:
+            return
+        connection.lost_at = float("inf")
+        with suppress(zmq.ZMQError):
+            connection.socket.disconnect(source.endpoint)
+        connection.socket.connect(source.endpoint)
 
     def _take_news(self, connection: _Connection, news: list[int]) -> list[Delivery]:
         found: list[Delivery] = []
