@@ -4,7 +4,9 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,6 @@ from cpu_engine.server import MODEL_NAME, ServerOptions
 from cpu_engine.tiny_model import TinyModel, ensure_model
 from engine import served_trees
 from engine.engine import fresh_text
-from ports import free_ports
 from sources import CACHE
 from vllm_coordinates.stream.wire import BlockStored, decode_batch
 
@@ -30,7 +31,8 @@ LINES: dict[str, dict[str, Any]] = {
         "continuation_id": "c3",
         "vllm_xargs": {"session_id": "no", "continuation_id": "no"},
     },
-    "no labels": {},
+    # Long enough for the events to leave: the engine is killed as the batch ends.
+    "no labels": {"max_tokens": 200, "ignore_eos": True},
     "blank": {"continuation_id": " "},
     "mode": {"vllm_xargs": {"kv_cache_report_mode": "coordinates"}},
 }
@@ -54,26 +56,30 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
         cache=CACHE / "vllm",
         tree=served_trees.patched(),
     )
-    [port] = free_ports(1)
     log = folder / "log"
     with (
-        # There from the start, so it misses nothing of what comes after the binding.
         zmq.Context() as context,
         context.socket(zmq.SUB) as subscriber,
         log.open("wb") as output,
+        ExitStack() as stack,
     ):
         subscriber.subscribe(b"")
-        subscriber.connect(f"tcp://127.0.0.1:{port}")
-        ran = subprocess.run(
+        port = subscriber.bind_to_random_port("tcp://127.0.0.1")
+        running = subprocess.Popen(
             command(options, asked, answered, port),
             env=options.environment(),
             cwd=folder,
             stdout=output,
             stderr=subprocess.STDOUT,
-            timeout=300,
         )
-        assert ran.returncode == 0, log.read_text()
-        admissions = list(received(subscriber))
+        stack.callback(running.kill)
+        end, admissions = time.monotonic() + 300, list[BlockStored]()
+        # ZeroMQ subscribes at a publisher that comes on the thread that reads.
+        while running.poll() is None:
+            assert time.monotonic() < end, log.read_text()
+            admissions += received(subscriber)
+        assert running.returncode == 0, log.read_text()
+        admissions += received(subscriber)
     answers = map(json.loads, answered.read_text().splitlines())
     return Batch(
         {answer["custom_id"]: answer for answer in answers},
@@ -95,7 +101,7 @@ def command(options: ServerOptions, asked: Path, answered: Path, port: int) -> A
     _, model, *arguments = options.arguments(port=0)
     kept = [a for a in arguments if a.split("=")[0] not in ("--host", "--port")]
     kept = [a for a in kept if not a.startswith("--kv-events-config")]
-    events = {"enable_kv_cache_events": True, "endpoint": f"tcp://*:{port}"}
+    events = {"enable_kv_cache_events": True, "endpoint": f"tcp://127.0.0.1:{port}"}
     return [
         *(sys.executable, "-m", "vllm.entrypoints.cli.main", "run-batch"),
         *("-i", str(asked), "-o", str(answered), f"--model={model}", *kept),
