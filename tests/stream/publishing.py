@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import zmq
 
+from ports import free_ports
 from vllm_coordinates.stream.wire import EventBatch, encode_batch
 
 _END = (-1).to_bytes(8, "big", signed=True)
@@ -112,6 +113,6 @@ class Publisher:
 
 def _bind(socket: "zmq.Socket[bytes]", port: int | None) -> int:
     if port is None:
-        return socket.bind_to_random_port("tcp://127.0.0.1")
+        [port] = free_ports(1)
     socket.bind(f"tcp://127.0.0.1:{port}")
     return port
